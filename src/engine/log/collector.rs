@@ -8,11 +8,11 @@ use std::slice;
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
-use crate::base::sync::unmodelled::AtomicU8;
+use crate::base::sync::unmodelled::{AtomicU8, AtomicU64};
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::names::NameId;
-use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
-use crate::engine::log::ring::{RingReader, RingWriter, ring};
+use crate::engine::log::record::{LogRecord, MemoryAction, OperationKind, RecordKind};
+use crate::engine::log::ring::{ChunkBudget, RingReader, RingWriter, ring};
 
 /// Sets of kinds of records that a subscription can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,15 +32,61 @@ impl Wants {
         Self(self.0 | other.0)
     }
 
-    fn has(self, kind: RecordKind) -> bool {
-        let set = match kind {
+    const ALL: [Self; 4] = [Self::TASKS, Self::WAITS, Self::RANGES, Self::MEMORY];
+
+    /// The set that a record belongs to.
+    fn of(kind: RecordKind) -> Self {
+        match kind {
             RecordKind::Spun | RecordKind::Slept => Self::WAITS,
             RecordKind::Range => Self::RANGES,
             RecordKind::Memory(_) => Self::MEMORY,
-            // Names of threads too: they are for profiles alone, which want tasks.
+            // Names of threads too: only profiles use them, which request tasks.
             _ => Self::TASKS,
-        };
-        self.0 & set.0 != 0
+        }
+    }
+
+    fn has(self, kind: RecordKind) -> bool {
+        self.0 & Self::of(kind).0 != 0
+    }
+}
+
+/// Unread records that all rings together may have beyond their first chunks, at least: 16 MiB.
+const MIN_UNREAD_RECORDS: u64 = 1 << 18;
+
+/// Records that rings refused, by their set.
+#[derive(Debug, Default)]
+struct RefusedRecords {
+    counts: [AtomicU64; Wants::ALL.len()],
+    /// Those of memory that are two events.
+    of_two_events: AtomicU64,
+}
+
+impl RefusedRecords {
+    // Relaxed: the counts order nothing, and whoever reads them joins the writers first.
+
+    #[cold]
+    #[inline(never)]
+    fn add(&self, kind: RecordKind) {
+        let sets = Wants::ALL.iter().zip(&self.counts);
+        for (_, count) in sets.filter(|(set, _)| set.has(kind)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        if kind == RecordKind::Memory(MemoryAction::Freed) {
+            self.of_two_events.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Moves the counts to the subscriptions that request such records. A runtime's are counted by
+    /// subscriptions to other runtimes too.
+    fn move_to(&self, buffers: &mut [Buffer]) {
+        let of_two_events = self.of_two_events.swap(0, Ordering::Relaxed);
+        for (set, count) in Wants::ALL.iter().zip(&self.counts) {
+            let count = count.swap(0, Ordering::Relaxed);
+            for buffer in buffers.iter_mut().filter(|it| it.wants.0 & set.0 != 0) {
+                let counts_events = buffer.keeps == Keeps::Newest && *set == Wants::MEMORY;
+                buffer.dropped += count + if counts_events { of_two_events } else { 0 };
+            }
+        }
     }
 }
 
@@ -49,6 +95,9 @@ pub(crate) struct Log {
     inner: Mutex<Collector>,
     /// What some subscription asks for. A hint for producers.
     wanted: AtomicU8,
+    /// What the rings may hold, by the limits of the subscriptions.
+    budget: Arc<ChunkBudget>,
+    refused: RefusedRecords,
 }
 
 struct Collector {
@@ -135,15 +184,12 @@ impl Buffer {
 }
 
 impl Collector {
-    fn collect(&mut self) {
+    fn collect(&mut self, refused: &RefusedRecords) {
         let Self { rings, buffers, .. } = self;
         for ring in rings {
             ring.reader.drain(|records| buffers.iter_mut().for_each(|buffer| buffer.add(records)));
-            let dropped = ring.reader.take_dropped();
-            for buffer in &mut *buffers {
-                buffer.dropped += dropped;
-            }
         }
+        refused.move_to(buffers);
         buffers.iter_mut().for_each(Buffer::settle);
     }
 }
@@ -173,7 +219,8 @@ impl Log {
             last_subscription: 0,
         };
         let inner = Mutex::new(LockRank::Log, collector);
-        Arc::new(Self { inner, wanted: AtomicU8::new(0) })
+        let (budget, refused) = (Arc::default(), RefusedRecords::default());
+        Arc::new(Self { inner, wanted: AtomicU8::new(0), budget, refused })
     }
 
     /// True while some subscription asks for one of these.
@@ -185,7 +232,7 @@ impl Log {
 
     /// Makes the ring of a thread.
     pub(super) fn add_thread(&self, name: NameId) -> ThreadLog {
-        let (writer, reader) = ring();
+        let (writer, reader) = ring(&self.budget);
         let mut collector = self.inner.lock();
         collector.last_thread += 1;
         let number = collector.last_thread;
@@ -200,7 +247,7 @@ impl Log {
     pub(super) fn remove_thread(&self, thread: &ThreadLog) {
         let ring = {
             let mut collector = self.inner.lock();
-            collector.collect();
+            collector.collect(&self.refused);
             let index = collector.rings.iter().position(|one| one.reader.is_of(&thread.writer));
             index.map(|index| collector.rings.swap_remove(index))
         };
@@ -210,14 +257,16 @@ impl Log {
     /// Writes a record of this thread.
     #[inline(always)]
     pub(super) fn write(&self, thread: &ThreadLog, record: &LogRecord) {
-        thread.writer.write(record, thread.number, || self.try_collect());
+        if !thread.writer.write(record, thread.number, || self.try_collect()) {
+            self.refused.add(record.kind);
+        }
     }
 
     /// Collects, unless another thread collects at this moment.
     #[cold]
     fn try_collect(&self) {
         if let Some(mut collector) = self.inner.try_lock() {
-            collector.collect();
+            collector.collect(&self.refused);
         }
     }
 
@@ -236,7 +285,7 @@ impl Log {
         keeps: Keeps,
     ) -> Subscription {
         let mut collector = self.inner.lock();
-        collector.collect(); // earlier records are for the earlier subscriptions
+        collector.collect(&self.refused); // earlier records are for the earlier subscriptions
         collector.last_subscription += 1;
         let subscription = collector.last_subscription;
         let runtime = runtime.map(shortened);
@@ -257,6 +306,9 @@ impl Log {
         let wanted = collector.buffers.iter().fold(0, |wanted, buffer| wanted | buffer.wants.0);
         // Relaxed: as in `is_wanted`.
         self.wanted.store(wanted, Ordering::Relaxed);
+        let limits = collector.buffers.iter().map(|buffer| buffer.limit as u64);
+        let limit = limits.reduce(u64::saturating_add);
+        self.budget.set_records(limit.map_or(0, |limit| limit.max(MIN_UNREAD_RECORDS)));
     }
 
     /// True while some subscription asks for the tasks of this runtime.
@@ -293,7 +345,7 @@ impl Subscription {
 
     pub(super) fn take_ticks(&self) -> Taken {
         let mut collector = self.log.inner.lock();
-        collector.collect();
+        collector.collect(&self.log.refused);
         let own = collector.buffers.iter_mut().find(|one| one.subscription == self.number);
         let own = own.expect("a subscription has its buffer until the drop");
         own.take()
@@ -330,8 +382,7 @@ pub(crate) fn now() -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::engine::log::record::MemoryAction;
-    use crate::engine::log::ring::CAPACITY;
+    use crate::engine::log::ring::CHUNK_RECORDS;
 
     fn record(kind: RecordKind, runtime: u32, ticket: u64) -> LogRecord {
         LogRecord { runtime, ticket, ..LogRecord::new(kind, OperationKind::Call) }
@@ -401,56 +452,71 @@ mod tests {
         assert_eq!(records[0].thread, records[1].thread);
     }
 
-    #[test]
-    fn what_a_full_ring_drops_is_counted_by_every_subscription() {
-        // Method: a thread collects nothing while another one has the collector.
-        let log = Log::new();
-        let subscribe = || log.subscribe(Wants::TASKS, None, usize::MAX, Keeps::Oldest);
+    /// Writes from a thread of its own while this thread has the collector.
+    fn write_during_a_collection(log: &Arc<Log>, records: Vec<LogRecord>) {
         let thread = log.add_thread(NameId::NONE);
-        let subscriptions = [subscribe(), subscribe()];
         let collector = log.inner.lock();
-        let of_thread = Arc::clone(&log);
-        let write = move || {
-            let records = (0..CAPACITY + 3).map(|ticket| record(RecordKind::Ended, 0, ticket));
-            records.for_each(|record| of_thread.write(&thread, &record));
-        };
+        let of_thread = Arc::clone(log);
+        let write = move || records.iter().for_each(|record| of_thread.write(&thread, record));
         std::thread::spawn(write).join().unwrap();
         drop(collector);
-        for subscription in subscriptions {
-            let Taken { records, dropped } = subscription.take();
-            assert_eq!((records.len() as u64 - 1, dropped), (CAPACITY, 3));
-        }
     }
 
     #[test]
-    fn threads_that_write_more_than_their_rings_hold_lose_nothing() {
-        // Goal: a thread whose ring is half full collects by itself. Method: four threads write ten
-        // rings each, and records are taken behind them.
+    fn records_of_a_long_collection_are_kept() {
+        let log = Log::new();
+        let all = log.subscribe(Wants::TASKS, None, usize::MAX, Keeps::Oldest);
+        let expected: Vec<_> = (0..20 * CHUNK_RECORDS + 1).collect();
+        let records = expected.iter().map(|ticket| record(RecordKind::Ended, 0, *ticket));
+        write_during_a_collection(&log, records.collect());
+        let Taken { records, dropped } = all.take();
+        assert_eq!(dropped, 0);
+        assert!(records.iter().skip(1).map(|it| it.ticket).eq(expected));
+        assert_eq!(log.budget.linked(), 0);
+    }
+
+    #[test]
+    fn refused_records_count_for_their_subscribers() {
+        let log = Log::new();
+        let subscribe = |wants, keeps| log.subscribe(wants, None, 10, keeps);
+        let subscriptions = [
+            subscribe(Wants::TASKS, Keeps::Oldest),
+            subscribe(Wants::MEMORY.and(Wants::TASKS), Keeps::Newest),
+            subscribe(Wants::RANGES, Keeps::Oldest),
+        ];
+        let count = MIN_UNREAD_RECORDS + 3 * CHUNK_RECORDS;
+        let tasks = (0..count).map(|ticket| record(RecordKind::Ended, 0, ticket));
+        let freed = record(RecordKind::Memory(MemoryAction::Freed), 0, 0);
+        write_during_a_collection(&log, tasks.chain([freed; 3]).collect());
+        let taken = subscriptions.each_ref().map(Subscription::take);
+        let sum = |taken: &Taken| taken.records.len() as u64 + taken.dropped;
+        // Each got the record about the thread; the three frees are six events.
+        assert_eq!(taken.each_ref().map(sum), [count + 1, count + 1 + 6, 0]);
+        assert_eq!(taken.each_ref().map(|it| it.records.len()), [10, 10, 0]);
+    }
+
+    #[test]
+    fn threads_that_write_beside_each_other_lose_nothing() {
+        // Goal: no record is lost or changes its place. Method: four threads write ten chunks each,
+        // and each of them collects when no other one does.
         let log = Log::new();
         let all = log.subscribe(Wants::TASKS, None, usize::MAX, Keeps::Oldest);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     let thread = log.add_thread(NameId::NONE);
-                    for ticket in 0..10 * CAPACITY {
+                    for ticket in 0..10 * CHUNK_RECORDS {
                         log.write(&thread, &record(RecordKind::Ended, 0, ticket));
-                        if ticket % CAPACITY == 0 {
-                            std::thread::yield_now();
-                        }
                     }
                     log.remove_thread(&thread);
                 });
             }
         });
         let taken = all.take();
-        let written = taken.records.len() as u64 - 4 + taken.dropped;
-        assert_eq!(written, 4 * 10 * CAPACITY);
+        assert_eq!(taken.dropped, 0);
         for number in 1..=4 {
-            let mut last = None;
-            for record in taken.records.iter().filter(|it| it.thread == number).skip(1) {
-                assert!(Some(record.ticket) > last, "in order");
-                last = Some(record.ticket);
-            }
+            let of_thread = taken.records.iter().filter(|it| it.thread == number).skip(1);
+            assert!(of_thread.map(|it| it.ticket).eq(0..10 * CHUNK_RECORDS));
         }
     }
 }

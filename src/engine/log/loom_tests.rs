@@ -4,24 +4,28 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use crate::base::sync::models::{EVERY, model_without_fences};
+use crate::base::sync::models::model_without_fences;
 use crate::engine::log::collector::{Keeps, Log, Subscription, Wants};
 use crate::engine::log::names::NameId;
 use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
-use crate::engine::log::ring::{CAPACITY, ring};
+use crate::engine::log::ring::{CHUNK_RECORDS, ChunkBudget, ring};
 
 fn record(ticket: u64) -> LogRecord {
     LogRecord { ticket, ..LogRecord::new(RecordKind::Ended, OperationKind::Call) }
 }
 
-/// Goal: a reader sees each record whole and in order, and a writer reuses no slot that is being
-/// read. Method: a ring of two records takes four; what the reader misses is counted as dropped.
+/// Goal: a reader sees each record whole and in order, and the writer reuses and frees no chunk that
+/// is being read. Method: chunks of two records; the writer needs four of them.
 #[test]
-fn loom_a_ring_hands_over_each_record_once_or_counts_it() {
-    model_without_fences(EVERY, || {
-        let (writer, mut reader) = ring();
+fn loom_ring_hands_over_each_record_once() {
+    model_without_fences(Some(3), || {
+        let budget = Arc::new(ChunkBudget::default());
+        budget.set_records(u64::MAX);
+        let (writer, mut reader) = ring(&budget);
+        let last = 3 * CHUNK_RECORDS + 1;
         let writing = thread::spawn(move || {
-            (1..=CAPACITY + 2).for_each(|ticket| writer.write(&record(ticket), 0, || ()));
+            let is_written = |ticket| writer.write(&record(ticket), 0, || ());
+            assert!((1..=last).all(is_written));
         });
         let mut seen = Vec::new();
         let mut read = || {
@@ -31,8 +35,31 @@ fn loom_a_ring_hands_over_each_record_once_or_counts_it() {
         read();
         writing.join().unwrap();
         read();
+        assert!(seen.iter().copied().eq(1..=last), "{seen:?}");
+        drop(reader);
+        assert_eq!(budget.linked(), 0);
+    });
+}
+
+/// Goal: a ring that may not grow refuses records and loses no other ones. Method: no budget, and
+/// one chunk more than the first ones hold.
+#[test]
+fn loom_full_ring_counts_what_it_refuses() {
+    model_without_fences(Some(3), || {
+        let (writer, mut reader) = ring(&Arc::default());
+        let last = 4 * CHUNK_RECORDS;
+        let writing = thread::spawn(move || {
+            (1..=last).filter(|ticket| !writer.write(&record(*ticket), 0, || ())).count() as u64
+        });
+        let mut seen = Vec::new();
+        let mut read = || {
+            reader.drain(|records| seen.extend(records.iter().map(|record| record.ticket)));
+        };
+        read();
+        let num_refused = writing.join().unwrap();
+        read();
         assert!(seen.is_sorted_by(|one, next| one < next), "{seen:?}");
-        assert_eq!(seen.len() as u64 + reader.take_dropped(), CAPACITY + 2);
+        assert_eq!(seen.len() as u64 + num_refused, last);
     });
 }
 
@@ -43,8 +70,8 @@ fn count(subscription: &Subscription) -> u64 {
 }
 
 /// Goal: a thread that collects by itself, one that reads its subscription and one that ends read
-/// each record once. Method: the writing thread fills its ring twice and ends, while the main
-/// thread takes what there is.
+/// each record once. Method: the writing thread needs two chunks and ends, while the main thread
+/// takes what there is.
 #[test]
 fn loom_a_thread_that_collects_beside_a_reader_loses_nothing() {
     model_without_fences(Some(3), || {
@@ -53,11 +80,11 @@ fn loom_a_thread_that_collects_beside_a_reader_loses_nothing() {
         let own = Arc::clone(&log);
         let writing = thread::spawn(move || {
             let thread = own.add_thread(NameId::NONE);
-            (1..=CAPACITY + 1).for_each(|ticket| own.write(&thread, &record(ticket)));
+            (1..=CHUNK_RECORDS + 1).for_each(|ticket| own.write(&thread, &record(ticket)));
             own.remove_thread(&thread);
         });
         let early = count(&all);
         writing.join().unwrap();
-        assert_eq!(early + count(&all), CAPACITY + 1);
+        assert_eq!(early + count(&all), CHUNK_RECORDS + 1);
     });
 }

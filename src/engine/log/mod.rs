@@ -3,9 +3,11 @@
 //! Each thread writes its records into a ring of its own, without a lock. One collector at a time
 //! drains the rings and copies each record to the buffer of every subscription that wants it. So a
 //! ring has one reader however many subscriptions there are; with a read position per subscription
-//! the slowest one would fill the rings of all. A thread whose ring is half full collects by itself
-//! unless another thread does so at this moment: there is no log thread to wake, and no producer
-//! waits for another. A full ring, and a subscription at its limit, drop records and count them.
+//! the slowest one would fill the rings of all. A thread that has filled a chunk of its ring
+//! collects by itself, unless another thread does so at this moment: then it links another chunk.
+//! There is no log thread to wake, and no producer waits for another. Records are dropped and
+//! counted by a subscription at its limit, and by rings that hold as many unread records as all
+//! subscriptions together may.
 //!
 //! Who has to act before the thread goes on subscribes to the source of the events instead, and is
 //! called there.
