@@ -10,6 +10,7 @@ use crate::base::error::Result;
 use crate::base::fork;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
+use crate::memory::allocator::recording::Moment;
 use crate::memory::allocator::snapshot::SegmentInfo;
 use crate::memory::allocator::{CachingAllocator, PoolId, PoolOptions};
 use crate::runtime::Runtime;
@@ -74,9 +75,14 @@ impl MemPool {
     /// The pool's segments. Empty in a forked child, because the parent owns the segments.
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentInfo> {
-        let mut segments = self.inner.allocator.snapshot().segments;
-        segments.retain(|segment| segment.pool == self.inner.id);
-        segments
+        self.moment().segments
+    }
+
+    /// The pool's segments, and the known blocks of the device at the same moment.
+    pub(crate) fn moment(&self) -> Moment {
+        let mut moment = self.inner.allocator.moment(None, || ());
+        moment.segments.retain(|segment| segment.pool == self.inner.id);
+        moment
     }
 
     /// Makes the pool serve this thread's requests of memory on its device, except shared and

@@ -124,16 +124,18 @@ pub(crate) fn subscribe(
 }
 
 impl ProcessSubscription {
+    /// As [`Self::take`], without a question to drivers: under an allocator's lock.
+    pub(crate) fn take_written(&self) -> Taken {
+        self.0.as_ref().filter(|_| !fork::is_child()).map(Subscription::take).unwrap_or_default()
+    }
+
     /// Takes what has come since the last call: see [`Subscription::take`]. Asks drivers which of
     /// their tasks are done, and waits for none. Nothing comes in a forked child.
     pub(crate) fn take(&self) -> Taken {
-        match &self.0 {
-            Some(subscription) if !fork::is_child() => {
-                device_times::poll();
-                subscription.take()
-            }
-            _ => Taken::default(),
+        if !fork::is_child() {
+            device_times::poll();
         }
+        self.take_written()
     }
 }
 

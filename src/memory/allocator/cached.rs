@@ -31,9 +31,9 @@ impl CachingAllocator {
             return Some(Allocated::default());
         }
         let is_noted = self.begin_noting();
-        let mut found = self.search_engines(request, home);
+        let found = self.search_engines(request, home);
         if is_noted {
-            self.note_served(request, found.as_mut());
+            LastUsed::forget_under_tag();
         }
         found
     }

@@ -229,8 +229,8 @@ impl CachingAllocator {
         if !self.begin_noting() {
             return self.serve(request, home, interrupt);
         }
-        let mut served = self.serve(request, home, interrupt);
-        self.note_served(request, served.as_mut().ok());
+        let served = self.serve(request, home, interrupt);
+        LastUsed::forget_under_tag();
         served
     }
 

@@ -47,7 +47,7 @@ mod pending;
 mod pending_tests;
 mod policy;
 mod pool;
-mod recorder;
+pub(crate) mod recorder;
 pub(crate) mod recording;
 mod release;
 pub mod replay;

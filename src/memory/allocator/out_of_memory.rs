@@ -240,10 +240,10 @@ impl Torch {
     ) -> Option<Allocated> {
         let helpers: Vec<PoolId> = ledger.helpers(plan.owner.pool).collect();
         helpers.into_iter().find_map(|pool| {
-            let mut plan = *plan;
-            plan.owner.pool = pool;
-            let id = self.find(ledger, &plan)?;
-            Some(self.allocate_block(ledger, id, &plan))
+            let mut of_helper = *plan;
+            of_helper.owner.pool = pool;
+            let id = self.find(ledger, &of_helper)?;
+            Some(self.allocate_block(ledger, id, plan))
         })
     }
 

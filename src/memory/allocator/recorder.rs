@@ -2,14 +2,16 @@
 //!
 //! It is part of the ledger: under its lock, times ascend as what they are the times of. While it
 //! is on, requests and frees take the slow path, where they are recorded, and use thread caches
-//! there. Blocks without a context are told of without the lock, as their thread alone has them. A
-//! block whose request had a tag is known also while it is off.
+//! there. A change and its record are made in one hold of the lock, or in one stay in the thread's
+//! cache where the block has no context: a snapshot excludes both. A block whose request had a tag
+//! is known also while the recorder is off.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::base::device::Device;
 use crate::base::shortage::MemoryUser;
+use crate::base::size::to_usize;
 use crate::base::sort::sort_by_key;
 use crate::engine::log::collector::now;
 use crate::engine::log::context::{AllocationContext, StackId};
@@ -17,7 +19,9 @@ use crate::engine::log::memory_record::MemoryRecord;
 use crate::engine::log::names::NameId;
 use crate::engine::log::process;
 use crate::engine::log::record::MemoryAction;
+use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::pool::PoolId;
+use crate::memory::allocator::request::Request;
 use crate::memory::allocator::stats::Stat;
 
 /// See the head of this file.
@@ -56,6 +60,14 @@ pub(super) struct Place {
     pub(super) bytes: usize,
     pub(super) stream: u64,
     pub(super) pool: PoolId,
+}
+
+impl Place {
+    /// The block that a request got.
+    pub(super) fn of_block(block: &Allocated, request: &Request) -> Self {
+        let Request { stream, pool, .. } = *request;
+        Self { address: block.address(), bytes: block.bytes(), stream, pool }
+    }
 }
 
 thread_local! {
@@ -164,8 +176,19 @@ impl Recorder {
         if HAS_GROWN.get() { MemoryAction::Miss } else { MemoryAction::Hit }
     }
 
+    /// Notes that a request of this thread was served, in the hold of the lock that served it.
+    #[inline]
+    pub(super) fn note_block(&mut self, request: &Request, block: &mut Allocated) {
+        if (self.is_on() || AllocationContext::has_tag())
+            && self.note_served(&Place::of_block(block, request), request.bytes)
+        {
+            block.set_noted();
+        }
+    }
+
     /// A request of this thread was served. True when the block has become a known one, so that its
     /// free has to be noted.
+    #[cold]
     pub(super) fn note_served(&mut self, place: &Place, requested_bytes: usize) -> bool {
         let Place { address, bytes, stream, .. } = *place;
         let mut context = AllocationContext::current();
@@ -232,9 +255,10 @@ impl Recorder {
         self.write(MemoryAction::OutOfMemory, &place, requested_bytes, context);
     }
 
-    /// Tells the log that a snapshot was taken.
-    pub(super) fn note_snapshot(&mut self) {
-        let place = Place { address: 0, bytes: 0, stream: 0, pool: PoolId::DEFAULT };
+    /// Records a snapshot. Its number stands where other records have the size of the block.
+    pub(super) fn note_snapshot(&mut self, number: u64) {
+        let bytes = to_usize(number);
+        let place = Place { address: 0, bytes, stream: 0, pool: PoolId::DEFAULT };
         self.write(MemoryAction::Snapshot, &place, 0, AllocationContext::NONE);
     }
 

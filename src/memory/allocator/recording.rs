@@ -1,5 +1,6 @@
 //! What an allocator's requests and frees tell its recorder, and what the recorder is asked.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::base::fork;
@@ -10,9 +11,19 @@ use crate::engine::log::names::NameId;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::native::thread_cache::LastUsed;
+use crate::memory::allocator::pending::ALL;
 use crate::memory::allocator::recorder::{KnownBlock, Place, Recorded, Recorder};
 use crate::memory::allocator::request::Request;
+use crate::memory::allocator::snapshot::SegmentInfo;
 use crate::memory::allocator::stats::Stat;
+
+/// What an allocator has at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Moment {
+    pub(crate) segments: Vec<SegmentInfo>,
+    /// The blocks of which more is known than their size, by address.
+    pub(crate) known: HashMap<u64, KnownBlock>,
+}
 
 /// Sets the tag of this thread's requests; returns the one before. Blocks of requests with a tag
 /// are counted by it until they are freed.
@@ -59,26 +70,58 @@ impl CachingAllocator {
         is_noted
     }
 
-    /// Notes the block that a request got, or that it got none.
+    /// Notes the block that a request got from this thread's cache. The thread is inside the cache,
+    /// so that a snapshot has both the block and its record, or neither.
+    #[inline]
+    pub(super) fn note_cached(&self, request: &Request, block: &mut Allocated) {
+        if self.is_recorded() || AllocationContext::has_tag() {
+            self.note_cached_at(&Place::of_block(block, request), request.bytes, block);
+        }
+    }
+
     #[cold]
-    pub(super) fn note_served(&self, request: &Request, block: Option<&mut Allocated>) {
-        LastUsed::forget_under_tag();
-        let Some(block) = block else { return };
-        let Request { bytes: requested_bytes, stream, pool, .. } = *request;
-        let place = Place { address: block.address(), bytes: block.bytes(), stream, pool };
+    fn note_cached_at(&self, place: &Place, requested_bytes: usize, block: &mut Allocated) {
         let context = AllocationContext::current();
         if let Some(recorded) = self.recorded().filter(|_| context == AllocationContext::NONE) {
-            return recorded.tell(Recorder::served(), &place, requested_bytes, context);
+            return recorded.tell(Recorder::served(), place, requested_bytes, context);
         }
-        if self.state.lock().ledger.recorder.note_served(&place, requested_bytes) {
+        if self.state.lock().ledger.recorder.note_served(place, requested_bytes) {
             block.set_noted();
         }
     }
 
-    /// Records a snapshot.
-    pub(crate) fn note_snapshot(&self) {
-        if !fork::is_child() {
-            self.state.lock().ledger.recorder.note_snapshot();
+    /// The segments and known blocks of one moment. At that moment no thread requests or frees, all
+    /// events so far are recorded, and `then` is called. A `marker` is recorded as a snapshot.
+    pub(crate) fn moment(&self, marker: Option<u64>, then: impl FnOnce()) -> Moment {
+        if fork::is_child() {
+            return Moment::default();
+        }
+        self.caches.empty();
+        self.poll_waited_for(ALL);
+        let mut then = Some(then);
+        loop {
+            let moment = self.caches.while_closed(|| {
+                let mut state = self.state.lock();
+                if state.native.is_mapping {
+                    return None; // pages are on their way, of which nothing is recorded yet
+                }
+                state.complete_some_if_free(ALL);
+                if let Some(marker) = marker {
+                    state.ledger.recorder.note_snapshot(marker);
+                }
+                if let Some(then) = then.take() {
+                    then();
+                }
+                let segments = self.describe_locked(&state);
+                Some(Moment { segments, known: state.ledger.recorder.known().collect() })
+            });
+            match moment {
+                Some(mut moment) => {
+                    moment.segments.iter_mut().for_each(SegmentInfo::join_free);
+                    return moment;
+                }
+                None => drop(self.lock_when(|state| !state.native.is_mapping)),
+            }
         }
     }
 

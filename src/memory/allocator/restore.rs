@@ -38,13 +38,17 @@ impl CachingAllocator {
         }
         self.caches.empty();
         self.poll_waited_for(ALL);
-        let device_index = self.source.device.index();
         let mut state = self.state.lock();
         state.complete_some_if_free(ALL);
+        Snapshot { segments: self.describe_locked(&state), trace: Vec::new() }
+    }
+
+    pub(super) fn describe_locked(&self, state: &AllocatorState) -> Vec<SegmentInfo> {
+        let device_index = self.source.device.index();
         let mut segments = state.torch.describe(device_index);
         segments.extend(state.native.describe(device_index));
         sort_by_key(&mut segments, |segment| segment.address);
-        Snapshot { segments, trace: Vec::new() }
+        segments
     }
 
     /// Loads a snapshot's segments into an allocator without any, at the snapshot's addresses.

@@ -221,7 +221,9 @@ impl Torch {
             );
         }
         self.blocks[id].requested_bytes = plan.requested_bytes;
-        self.note_allocated(ledger, id)
+        let mut allocated = self.note_allocated(ledger, id);
+        ledger.recorder.note_block(&plan.request(), &mut allocated);
+        allocated
     }
 
     /// Returns the allocated block that contains an address.

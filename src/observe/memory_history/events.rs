@@ -7,14 +7,16 @@ use std::time::{Duration, SystemTime};
 
 use crate::base::device::Device;
 use crate::base::sort::sort_by_key;
-use crate::base::sync::{LockRank, Mutex};
-use crate::engine::log::collector::{Keeps, Wants};
+use crate::base::sync::unmodelled::AtomicU64;
+use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::engine::log::collector::{Keeps, Taken, Wants};
 use crate::engine::log::context::StackId;
 use crate::engine::log::memory_record::MemoryRecord;
 use crate::engine::log::process::{self, ProcessSubscription};
 use crate::engine::log::record::MemoryAction;
-use crate::memory::allocator::PoolId;
+use crate::memory::allocator::recording::Moment;
 use crate::memory::allocator::snapshot::{TraceAction, TraceEntry};
+use crate::memory::allocator::{CachingAllocator, PoolId};
 use crate::runtime::Runtime;
 use crate::runtime::memory_watch::MemoryWatch;
 
@@ -35,6 +37,25 @@ pub struct MemoryHistory {
 struct Collected {
     records: VecDeque<MemoryRecord>,
     num_dropped: u64,
+}
+
+impl Collected {
+    /// Adds what a subscription has taken, in the order of time.
+    fn add(&mut self, taken: Taken) {
+        let records = taken.records.iter().filter_map(MemoryRecord::of_log);
+        self.records.extend(records.flat_map(MemoryRecord::events));
+        // Each thread has a ring of its own: a record may come behind later ones of another thread.
+        let records = self.records.make_contiguous();
+        sort_by_key(records, |record| record.time.cast_signed());
+        self.num_dropped += taken.dropped;
+    }
+
+    /// Drops the oldest records beyond a number.
+    fn limit(&mut self, most_events: usize) {
+        let beyond = self.records.len().saturating_sub(most_events);
+        self.records.drain(..beyond);
+        self.num_dropped += beyond as u64;
+    }
 }
 
 /// An event of a history.
@@ -90,18 +111,36 @@ impl MemoryHistory {
         })
     }
 
+    /// The segments of an allocator, and the events of its device that led to them: the newest of
+    /// all devices up to that moment.
+    pub(crate) fn moment(&self, allocator: &CachingAllocator) -> (Moment, Vec<MemoryEvent>) {
+        static MARKERS: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: only uniqueness matters.
+        let marker = MARKERS.fetch_add(1, Ordering::Relaxed);
+        let mut taken = Taken::default();
+        let then = || taken = self.subscription.take_written();
+        let moment = allocator.moment(Some(marker), then);
+        let mut collected = self.collected.lock();
+        collected.add(taken);
+        let is_marker = |record: &MemoryRecord| {
+            record.action == MemoryAction::Snapshot && record.bytes as u64 == marker
+        };
+        let records = &collected.records;
+        // Another thread may have collected later ones meanwhile.
+        let end = records.iter().rposition(is_marker).map_or(records.len(), |index| index + 1);
+        let begin = end.saturating_sub(self.most_events);
+        let of_device = |record: &&MemoryRecord| record.device == allocator.device();
+        let events = records.range(begin..end).filter(of_device);
+        let events = events.map(|record| self.event(record)).collect();
+        collected.limit(self.most_events);
+        (moment, events)
+    }
+
     /// Calls `with` with all records up to now.
     fn collect<T>(&self, with: impl FnOnce(&Collected) -> T) -> T {
         let mut collected = self.collected.lock();
-        let taken = self.subscription.take();
-        let records = taken.records.iter().filter_map(MemoryRecord::of_log);
-        collected.records.extend(records.flat_map(MemoryRecord::events));
-        // Each thread has a ring of its own: a record may come behind later ones of another thread.
-        let records = collected.records.make_contiguous();
-        sort_by_key(records, |record| record.time.cast_signed());
-        let beyond = collected.records.len().saturating_sub(self.most_events);
-        collected.records.drain(..beyond);
-        collected.num_dropped += taken.dropped + beyond as u64;
+        collected.add(self.subscription.take());
+        collected.limit(self.most_events);
         with(&collected)
     }
 
@@ -122,7 +161,8 @@ impl MemoryHistory {
         let pool = PoolId(0, u64::from(record.pool));
         MemoryEvent {
             event: TraceEntry { action, address, bytes, stream, pool },
-            block_bytes: record.bytes,
+            // A snapshot's record has its number there.
+            block_bytes: if action == TraceAction::Snapshot { bytes } else { record.bytes },
             is_miss: record.action == MemoryAction::Miss,
             tag: record.context.tag.text(),
             time: self.time(record.time.cast_signed()),

@@ -29,4 +29,6 @@ pub use events::{MemoryEvent, MemoryHistory};
 pub use ranges::{PassedRange, RangeHistory};
 pub use tag::{MemoryTag, memory_tag};
 #[cfg(test)]
+mod played_events;
+#[cfg(test)]
 mod tests;

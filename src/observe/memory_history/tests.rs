@@ -6,10 +6,10 @@
 //! memory from the device, and what is left is what the snapshot has.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::thread;
 
+use super::played_events::PlayedEvents;
 use super::{MemoryEvent, MemoryHistory, memory_tag};
 use crate::backend::null::NullBackend;
 use crate::backend::null::NullConfig;
@@ -17,8 +17,9 @@ use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::size::MIB;
 use crate::engine::log::context::{StackId, exchange_stack};
+use crate::engine::stream::Stream;
 use crate::memory::allocator::PoolOptions;
-use crate::memory::allocator::snapshot::{BlockState, TraceAction};
+use crate::memory::allocator::snapshot::TraceAction;
 use crate::memory::buffer::Buffer;
 use crate::numbers::Numbers;
 use crate::runtime::guard::StreamGuard;
@@ -115,77 +116,9 @@ fn a_free_is_complete_when_no_stream_uses_the_block() {
     }
 }
 
-/// Checks the events of a device as memory that changes hands, beside its snapshot.
-fn check_events(runtime: &Runtime, device: Device, events: &[MemoryEvent], hint: &str) {
-    let mut mapped: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut live: BTreeMap<u64, (u64, bool)> = BTreeMap::new();
-    for MemoryEvent { event, block_bytes, .. } in events {
-        let (begin, end) = (event.address, event.address + *block_bytes as u64);
-        match event.action {
-            TraceAction::SegmentAlloc | TraceAction::SegmentMap => {
-                let before = mapped.range(..end).next_back();
-                assert!(before.is_none_or(|(_, its)| *its <= begin), "{hint}: twice {event:?}");
-                mapped.insert(begin, end);
-            }
-            TraceAction::SegmentFree | TraceAction::SegmentUnmap => unmap(&mut mapped, begin, end),
-            TraceAction::Alloc => {
-                let before = live.range(..end).next_back();
-                let is_vacant = before.is_none_or(|(_, (its, _))| *its <= begin);
-                assert!(is_vacant, "{hint}: {event:?} over {before:x?}");
-                assert!(covers(&mapped, begin, end), "{hint}: no memory for {event:?}");
-                live.insert(begin, (end, false));
-            }
-            TraceAction::FreeRequested => {
-                let known = live.get_mut(&begin).unwrap_or_else(|| panic!("{hint}: {event:?}"));
-                assert_eq!(*known, (end, false), "{hint}: {event:?}");
-                known.1 = true;
-            }
-            TraceAction::FreeCompleted => {
-                assert_eq!(live.remove(&begin), Some((end, true)), "{hint}: {event:?}");
-            }
-            TraceAction::Snapshot | TraceAction::OutOfMemory => {}
-        }
-    }
-    let snapshot = runtime.allocator(device).unwrap().snapshot();
-    let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
-    let in_use = blocks.filter(|block| block.state == BlockState::Allocated);
-    let expected: Vec<_> =
-        in_use.map(|block| (block.address, block.address + block.bytes as u64)).collect();
-    let left: Vec<_> = live.iter().map(|(begin, (end, _))| (*begin, *end)).collect();
-    assert_eq!(left, expected, "{hint}: what is in use at the end");
-    let reserved: u64 = mapped.iter().map(|(begin, end)| end - begin).sum();
-    let segments: usize = snapshot.segments.iter().map(|segment| segment.total_bytes).sum();
-    assert_eq!(reserved, segments as u64, "{hint}: what the device has given at the end");
-}
-
-fn covers(mapped: &BTreeMap<u64, u64>, mut begin: u64, end: u64) -> bool {
-    while begin < end {
-        match mapped.range(..=begin).next_back() {
-            Some((_, its_end)) if *its_end > begin => begin = *its_end,
-            _ => return false,
-        }
-    }
-    true
-}
-
-fn unmap(mapped: &mut BTreeMap<u64, u64>, begin: u64, end: u64) {
-    assert!(covers(mapped, begin, end), "{begin:#x}..{end:#x} is there");
-    let inside: Vec<_> = mapped.range(..end).rev().take_while(|(_, its)| **its > begin).collect();
-    let inside: Vec<(u64, u64)> = inside.into_iter().map(|(a, b)| (*a, *b)).collect();
-    for (its_begin, its_end) in inside {
-        mapped.remove(&its_begin);
-        if its_begin < begin {
-            mapped.insert(its_begin, begin);
-        }
-        if end < its_end {
-            mapped.insert(end, its_end);
-        }
-    }
-}
-
-/// Allocates, hands over and frees at random. Buffers of a thread have its tag. Returns what the
-/// threads have left.
-fn turn_over(runtime: &Runtime, device: Device, seed: u64) -> Vec<Buffer> {
+/// Allocates, hands over and frees at random. Buffers of a thread have its tag. With a stream some
+/// buffers are freed while it uses them. Returns what the threads have left.
+fn turn_over(runtime: &Runtime, device: Device, seed: u64, user: Option<&Stream>) -> Vec<Buffer> {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| mpsc::channel()).unzip();
     thread::scope(|scope| {
         let threads = receivers.into_iter().enumerate().map(|(index, received)| {
@@ -198,7 +131,11 @@ fn turn_over(runtime: &Runtime, device: Device, seed: u64) -> Vec<Buffer> {
                     own.extend(received.try_iter());
                     let bytes = 1 << random.below(23);
                     let bytes = bytes + random.below(bytes);
-                    own.push(runtime.empty(bytes, device).unwrap());
+                    let buffer = runtime.empty(bytes, device).unwrap();
+                    if let Some(user) = user.filter(|_| random.below(4) == 0) {
+                        buffer.slice(..bytes.min(100)).unwrap().fill(1, user).unwrap();
+                    }
+                    own.push(buffer);
                     while own.len() > 20 || !own.is_empty() && random.below(3) == 0 {
                         let buffer = own.swap_remove(random.below(own.len()));
                         if random.below(3) == 0 {
@@ -226,13 +163,54 @@ fn events_of_threads_are_in_the_order_in_which_memory_changed_hands() {
     for settings in POLICIES {
         let (runtime, device) = runtime(settings);
         let history = MemoryHistory::start(&runtime, usize::MAX);
-        let left = turn_over(&runtime, device, seed);
+        let left = turn_over(&runtime, device, seed, None);
         let events = history.events(device);
         assert_eq!(history.num_dropped_events(), 0);
         let hint = format!("{settings}, seed {seed}");
         assert!(events.iter().any(|it| it.is_miss) && events.iter().any(|it| !it.is_miss));
-        check_events(&runtime, device, &events, &hint);
+        let snapshot = runtime.allocator(device).unwrap().snapshot();
+        PlayedEvents::of(&events, &hint).check_ends_in(&snapshot.segments, &hint);
         drop(left);
+    }
+}
+
+/// Goal: the events of a snapshot end in its segments, whatever threads do meanwhile. Method:
+/// threads that turn memory over, some of it in use by another stream, while this one takes
+/// snapshots and plays their events.
+#[test]
+fn snapshots_beside_threads_are_of_one_moment() {
+    let seed = seed();
+    for (settings, on_cores) in POLICIES.iter().flat_map(|it| [(it, false), (it, true)]) {
+        let (runtime, device) = if on_cores {
+            let config = Config::builder().cpu_memory_bytes(1024 * MIB).build().unwrap();
+            (Runtime::new(config).unwrap(), Device::cpu(0))
+        } else {
+            runtime(settings)
+        };
+        runtime.set_allocator_settings(settings).unwrap();
+        let user = on_cores.then(|| runtime.stream(device).unwrap());
+        let allocator = runtime.allocator(device).unwrap();
+        let history = MemoryHistory::start(&runtime, usize::MAX);
+        let newest = MemoryHistory::start(&runtime, 20);
+        thread::scope(|scope| {
+            let run = || turn_over(&runtime, device, seed, user.as_ref());
+            let running = scope.spawn(run);
+            let mut count = 0;
+            while !running.is_finished() || count < 3 {
+                count += 1;
+                let hint = format!("{settings}, on cores: {on_cores}, seed {seed}, {count}");
+                let (moment, events) = history.moment(&allocator);
+                PlayedEvents::of(&events, &hint).check_ends_in(&moment.segments, &hint);
+                let (_, events) = newest.moment(&allocator);
+                let last = events.last().map(|it| it.event.action);
+                assert_eq!(
+                    (last, events.len()),
+                    (Some(TraceAction::Snapshot), 20.min(events.len()))
+                );
+            }
+            running.join().unwrap()
+        });
+        assert_eq!(history.num_dropped_events(), 0);
     }
 }
 
@@ -242,7 +220,7 @@ fn tags_count_what_is_in_use_with_a_history_and_without() {
     for (settings, is_recorded) in POLICIES.iter().flat_map(|it| [(it, true), (it, false)]) {
         let (runtime, device) = runtime(settings);
         let history = is_recorded.then(|| MemoryHistory::start(&runtime, 1));
-        let left = turn_over(&runtime, device, seed);
+        let left = turn_over(&runtime, device, seed, None);
         let allocator = runtime.allocator(device).unwrap();
         let known = allocator.known_blocks();
         for (tag, stat) in allocator.tag_statistics() {

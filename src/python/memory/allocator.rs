@@ -9,9 +9,9 @@ use pyo3::types::{PyDict, PyFloat, PyList};
 use crate::base::device::Device;
 use crate::base::error::Error;
 use crate::base::fork;
-use crate::engine::log::context::AllocationContext;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::integrations::host_heap;
+use crate::memory::allocator::recording::Moment;
 use crate::memory::allocator::{
     AllocatorConfig, CachingAllocator, DurationStat, PoolId, PoolOptions, Stat, Statistics,
 };
@@ -236,12 +236,8 @@ impl PyPool {
     /// The pool's segments, in the format of torch's snapshots.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         fork::check()?;
-        let allocator = Runtime::global()?.existing_allocator(self.0.device())?;
-        let contexts = allocator.map(|allocator| contexts_of(&allocator));
-        let context_of = |address| {
-            contexts.as_ref().map_or(AllocationContext::NONE, |contexts| contexts(address))
-        };
-        SnapshotWriter::default().segments(py, &self.0.segments(), &context_of)
+        let Moment { segments, known } = self.0.moment();
+        SnapshotWriter::default().segments(py, &segments, &contexts_of(known))
     }
 
     /// Serves this thread's requests of device memory from the pool until `exit`; inside a running

@@ -17,8 +17,10 @@ use crate::base::sort::sort_by_key;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::log::context::AllocationContext;
 use crate::memory::allocator::CachingAllocator;
+use crate::memory::allocator::recorder::KnownBlock;
+use crate::memory::allocator::recording::Moment;
 use crate::memory::allocator::snapshot::TraceAction;
-use crate::observe::memory_history::{MemoryHistory, RangeHistory};
+use crate::observe::memory_history::{MemoryEvent, MemoryHistory, RangeHistory};
 use crate::observe::output_file;
 use crate::python::memory::allocator_settings::settings_dict;
 use crate::python::memory::snapshot::{ACTIONS, name_of};
@@ -187,34 +189,35 @@ pub(crate) fn device_allocators(kind: DeviceKind) -> PyResult<Vec<Arc<CachingAll
 
 /// What the blocks of an allocator are for.
 pub(crate) fn contexts_of(
-    allocator: &CachingAllocator,
+    known: HashMap<u64, KnownBlock>,
 ) -> impl Fn(u64) -> AllocationContext + use<> {
-    let known: HashMap<_, _> = allocator.known_blocks().into_iter().collect();
     move |address| known.get(&address).map_or(AllocationContext::NONE, |block| block.context)
 }
 
 /// The segments of a kind's devices, in the format of torch's snapshots.
 #[pyfunction]
 pub(crate) fn memory_snapshot<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyList>> {
-    segments_of(py, kind_argument(kind)?, &mut SnapshotWriter::default())
-}
-
-fn segments_of<'py>(
-    py: Python<'py>,
-    kind: DeviceKind,
-    writer: &mut SnapshotWriter,
-) -> PyResult<Bound<'py, PyList>> {
-    let all = PyList::empty(py);
-    for allocator in device_allocators(kind)? {
-        let contexts = contexts_of(&allocator);
-        for segment in writer.segments(py, &allocator.snapshot().segments, &contexts)? {
-            all.append(segment)?;
-        }
+    let (all, mut writer) = (PyList::empty(py), SnapshotWriter::default());
+    for allocator in device_allocators(kind_argument(kind)?)? {
+        write_segments(&all, allocator.moment(None, || ()), &mut writer)?;
     }
     Ok(all)
 }
 
-/// The whole snapshot of a kind's devices, as torch's dictionary.
+fn write_segments(
+    all: &Bound<'_, PyList>,
+    moment: Moment,
+    writer: &mut SnapshotWriter,
+) -> PyResult<()> {
+    let Moment { segments, known } = moment;
+    for segment in writer.segments(all.py(), &segments, &contexts_of(known))? {
+        all.append(segment)?;
+    }
+    Ok(())
+}
+
+/// The whole snapshot of a kind's devices, as torch's dictionary. The trace of each device ends at
+/// the moment of its segments.
 #[pyfunction]
 pub(crate) fn take_memory_snapshot<'py>(
     py: Python<'py>,
@@ -222,15 +225,18 @@ pub(crate) fn take_memory_snapshot<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let (runtime, kind) = (Runtime::global()?, kind_argument(kind)?);
     let (recording, mut writer) = (current(), SnapshotWriter::default());
-    for allocator in device_allocators(kind)? {
-        allocator.note_snapshot();
-    }
-    let segments = segments_of(py, kind, &mut writer)?;
-    let (traces, annotations) = (PyList::empty(py), PyList::empty(py));
+    let (segments, traces, annotations) = (PyList::empty(py), PyList::empty(py), PyList::empty(py));
     for index in 0..runtime.device_count(kind)? {
-        let trace = PyList::empty(py);
+        let (device, trace) = (Device::new(kind, index)?, PyList::empty(py));
+        let allocator = runtime.existing_allocator(device)?;
+        let (moment, events) = match (&allocator, &recording) {
+            (Some(allocator), Some(recording)) => recording.history.moment(allocator),
+            (Some(allocator), None) => (allocator.moment(None, || ()), Vec::new()),
+            (None, _) => Default::default(),
+        };
+        write_segments(&segments, moment, &mut writer)?;
         if let Some(recording) = &recording {
-            write_trace(&trace, recording, Device::new(kind, index)?, &mut writer)?;
+            write_trace(&trace, recording, &events, &mut writer)?;
             write_ranges(&annotations, recording, index)?;
         }
         traces.append(trace)?;
@@ -252,14 +258,14 @@ pub(crate) fn take_memory_snapshot<'py>(
 fn write_trace(
     trace: &Bound<'_, PyList>,
     recording: &Recording,
-    device: Device,
+    events: &[MemoryEvent],
     writer: &mut SnapshotWriter,
 ) -> PyResult<()> {
-    let Recording { history, contexts, skipped, .. } = recording;
-    for event in history.events(device) {
+    let Recording { contexts, skipped, .. } = recording;
+    for event in events {
         let action = event.event.action;
         if !skipped.iter().any(|word| word == name_of(ACTIONS, action)) {
-            trace.append(writer.entry(trace.py(), &event, contexts.has(action))?)?;
+            trace.append(writer.entry(trace.py(), event, contexts.has(action))?)?;
         }
     }
     Ok(())

@@ -184,7 +184,20 @@ impl Caches {
         counted: Counted,
         may_keep: bool,
     ) -> bool {
-        let Some(mut inside) = self.enter_prepared() else {
+        self.end_use_inside(self.enter_prepared(), block, ticket, counted, may_keep)
+    }
+
+    /// As [`Self::end_use`], for a thread that has entered its cache, if it could.
+    #[inline(always)]
+    pub(super) fn end_use_inside(
+        &self,
+        inside: Option<CacheGuard<'_>>,
+        block: &Allocated,
+        ticket: u64,
+        counted: Counted,
+        may_keep: bool,
+    ) -> bool {
+        let Some(mut inside) = inside else {
             self.threads.lock().shared.end(counted);
             return false;
         };
@@ -364,6 +377,11 @@ impl Caches {
             self.release(native, &pieces); // before others look: they would miss it
         }
         (!pieces.is_empty(), is_whole)
+    }
+
+    /// Calls `act` while all threads are kept out of their caches. Sleeps as [`Caches::empty`].
+    pub(in crate::memory::allocator) fn while_closed<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.with_all(|_, _| act())
     }
 
     /// Calls `with` while all threads are kept out of their caches. Sleeps as [`Caches::empty`].

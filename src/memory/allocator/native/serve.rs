@@ -14,6 +14,7 @@ use crate::memory::allocator::native::core::{Awaiting, Extent, Native};
 use crate::memory::allocator::native::growth::Step;
 use crate::memory::allocator::native::handle::Handle;
 use crate::memory::allocator::native::heap::Kind;
+use crate::memory::allocator::native::marks::Mark;
 use crate::memory::allocator::native::piece::{Part, Piece, Taken};
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
 use crate::memory::allocator::native::thread_cache::CacheGuard;
@@ -42,7 +43,8 @@ impl CachingAllocator {
         let mut inside = caches.enter();
         if !inside.as_ref().is_some_and(|inside| caches.has_looked(inside)) {
             inside = inside.or_else(|| caches.enter_prepared());
-            if let Some(block) = caches.take_inside(inside.as_mut(), request, &plan) {
+            if let Some(mut block) = caches.take_inside(inside.as_mut(), request, &plan) {
+                self.note_cached(request, &mut block);
                 return Ok(block);
             }
         }
@@ -77,7 +79,8 @@ impl CachingAllocator {
     ) -> Option<Allocated> {
         let plan = self.caches.sizes.plan(request, Some(home))?;
         let mut inside = self.caches.enter_prepared();
-        if let Some(block) = self.caches.take_inside(inside.as_mut(), request, &plan) {
+        if let Some(mut block) = self.caches.take_inside(inside.as_mut(), request, &plan) {
+            self.note_cached(request, &mut block);
             return Some(block);
         }
         self.allocate_piece(inside.as_mut(), &plan, |state, _| {
@@ -101,7 +104,8 @@ impl CachingAllocator {
             inside.end_leaving(|piece| state.native.release_left(piece));
         }
         let taken = find(&mut state, inside.as_deref_mut())?;
-        let (block, counted) = state.native.begin_piece(taken, plan);
+        let (mut block, counted) = state.native.begin_piece(taken, plan);
+        state.ledger.recorder.note_block(&plan.request(), &mut block);
         caches.set_bound(&mut state.native);
         if let Some(inside) = inside {
             if plan.class.is_some() || inside.is_closed() {
@@ -170,72 +174,81 @@ impl CachingAllocator {
         others: &[UsePoint],
     ) -> bool {
         let (caches, bytes) = (&self.caches, block.bytes());
-        let mark = block.handle().mark();
-        let Some(piece) = mark.and_then(|mark| caches.live.piece(mark)) else { return false };
-        let ended = mark.and_then(|mark| mark.end(bytes));
-        let Some(requested_bytes) = ended else { return false };
-        let counted = Counted { class: Sizes::class(bytes), bytes, requested_bytes };
+        let Some(mark) = block.handle().mark() else { return false };
+        let Some(piece) = caches.live.piece(mark) else { return false };
         let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
         let may_keep = is_own && others.is_empty() && !block.is_unkept();
-        let ticket = home.map_or(0, |home| home.ticket);
         if block.is_noted() || self.is_recorded() {
-            return self.free_noted(piece, block, counted, home, others, may_keep);
+            return if may_keep {
+                self.free_noted(piece, mark, block, home)
+            } else {
+                self.free_noted_behind(piece, mark, block, home, others)
+            };
         }
+        let Some(requested_bytes) = mark.end(bytes) else { return false };
+        let counted = Counted { class: Sizes::class(bytes), bytes, requested_bytes };
+        let ticket = home.map_or(0, |home| home.ticket);
         caches.end_use(block, ticket, counted, may_keep)
             || self.free_locked(|state| state.free_piece(piece, counted, home, others))
     }
 
-    /// The end of [`Self::free_native`], with records before and behind.
+    /// As [`Self::free_native`], of a piece that this thread may keep. In one stay in its cache, or
+    /// one hold of the lock, the piece is no longer in use and its free is recorded: before another
+    /// thread can get the memory.
     #[cold]
     fn free_noted(
         &self,
         piece: Piece,
+        mark: Mark,
         block: &Allocated,
-        counted: Counted,
         home: Option<&UsePoint>,
-        others: &[UsePoint],
-        may_keep: bool,
     ) -> bool {
-        let requested_bytes = counted.requested_bytes;
-        let is_known = !may_keep || block.is_noted();
-        let place = match self.recorded() {
-            Some(recorded) if !is_known => {
-                let (address, bytes, stream) = (block.address(), block.bytes(), block.stream());
-                let place = Place { address, bytes, stream, pool: PoolId::DEFAULT };
-                // Before another thread can get the memory.
-                let context = AllocationContext::current().of_stack();
-                recorded.tell(MemoryAction::Freed, &place, requested_bytes, context);
-                place
-            }
-            _ => self.note_locked(piece, block, requested_bytes, may_keep),
+        let (bytes, stream) = (block.bytes(), block.stream());
+        let inside = self.caches.enter_prepared();
+        let recorded = self.recorded().filter(|_| inside.is_some() && !block.is_noted());
+        let requested_bytes = if let Some(recorded) = recorded {
+            let Some(requested_bytes) = mark.end(bytes) else { return false };
+            let place = Place { address: block.address(), bytes, stream, pool: PoolId::DEFAULT };
+            let context = AllocationContext::current().of_stack();
+            recorded.tell(MemoryAction::Freed, &place, requested_bytes, context);
+            requested_bytes
+        } else {
+            let AllocatorState { native, ledger, .. } = &mut *self.state.lock();
+            let Some(requested_bytes) = mark.end(bytes) else { return false };
+            let place = Place { stream, ..native.place_of(piece) };
+            ledger.recorder.note_freed_at_once(&place, requested_bytes);
+            requested_bytes
         };
+        let counted = Counted { class: Sizes::class(bytes), bytes, requested_bytes };
         let ticket = home.map_or(0, |home| home.ticket);
-        self.caches.end_use(&block.to_keep(), ticket, counted, may_keep)
-            || self.free_locked(|state| {
-                state.free_piece(piece, counted, home, others);
-                if !may_keep && !state.native.awaiting.contains_key(&piece) {
-                    state.ledger.recorder.note_completed(&place, requested_bytes);
-                }
-                true
-            })
+        self.caches.end_use_inside(inside, &block.to_keep(), ticket, counted, true)
+            || self.free_locked(|state| state.free_piece(piece, counted, home, &[]))
     }
 
-    /// Tells the recorder of a free, of a block that it may know.
-    fn note_locked(
+    /// As [`Self::free_noted`], of a piece that goes to its heap, or waits for streams.
+    #[cold]
+    fn free_noted_behind(
         &self,
         piece: Piece,
+        mark: Mark,
         block: &Allocated,
-        requested_bytes: usize,
-        may_keep: bool,
-    ) -> Place {
-        let AllocatorState { native, ledger, .. } = &mut *self.state.lock();
-        let place = Place { stream: block.stream(), ..native.place_of(piece) };
-        if may_keep {
-            ledger.recorder.note_freed_at_once(&place, requested_bytes);
-        } else {
-            ledger.recorder.note_freed(&place, requested_bytes);
-        }
-        place
+        home: Option<&UsePoint>,
+        others: &[UsePoint],
+    ) -> bool {
+        let bytes = block.bytes();
+        let Some(requested_bytes) = mark.requested(bytes) else { return false };
+        let counted = Counted { class: Sizes::class(bytes), bytes, requested_bytes };
+        self.caches.end_use(block, 0, counted, false); // counts the end
+        self.free_locked(|state| {
+            mark.end(bytes);
+            let place = Place { stream: block.stream(), ..state.native.place_of(piece) };
+            state.ledger.recorder.note_freed(&place, requested_bytes);
+            state.free_piece(piece, counted, home, others);
+            if !state.native.awaiting.contains_key(&piece) {
+                state.ledger.recorder.note_completed(&place, requested_bytes);
+            }
+            true
+        })
     }
 }
 
