@@ -201,6 +201,32 @@ fn what_goes_back_while_an_error_is_made_is_in_all_of_its_numbers() {
 }
 
 #[test]
+fn expandable_segments_name_the_pages_they_lack() {
+    // A request is refused when the device lacks its pages of 20 MiB, and under a limit when that
+    // lacks a segment: the text names the larger one, and has what it lacks.
+    for (settings, capacity, kept, request, segment, lacking) in [
+        ("expandable_segments:True", 30, 0, 32, Some(40), 10),
+        ("expandable_segments:True", 15, 0, 12, Some(20), 5),
+        ("expandable_segments:True", 25, 12, 22, None, 15), // 8 of the first page are free
+        ("expandable_segments:True,per_process_memory_fraction:0.5", 50, 12, 9, Some(20), 15),
+    ] {
+        let bench = Bench::of_capacity(settings, capacity * MIB);
+        let held = (kept > 0).then(|| bench.take(kept * MIB));
+        let error = bench.request(Request::new(request * MIB, 0)).unwrap_err();
+        let Error::Memory(MemoryError::OutOfMemory { cache: Some(cache), .. }) = &error else {
+            panic!("{error}")
+        };
+        let expected = (segment.map(|it| it * MIB), lacking * MIB);
+        assert_eq!((cache.segment_bytes, cache.lacking_bytes), expected, "{settings}: {error}");
+        if let Some(segment) = segment {
+            let takes = format!("{request}.00 MiB, which takes a segment of {segment}.00 MiB.");
+            assert!(error.to_string().contains(&takes), "{error}");
+        }
+        held.into_iter().for_each(|block| bench.free(block));
+    }
+}
+
+#[test]
 fn the_segment_that_a_small_request_takes_is_told() {
     let bench = Bench::of_capacity("", MIB);
     let text = bench.request(Request::new(1000, 0)).unwrap_err().to_string();

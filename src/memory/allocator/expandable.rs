@@ -178,6 +178,27 @@ impl Torch {
     /// Finds the first place by address with room for a request: an unmapped block, and the free
     /// block before it, which is taken out of its index.
     fn take_place(&mut self, plan: &Plan) -> Option<(Option<BlockId>, BlockId)> {
+        let place = self.find_place(plan)?;
+        if let (Some(id), _) = place {
+            self.take_free(id);
+        }
+        Some(place)
+    }
+
+    /// The bytes that the device would have to give for a request in an expandable segment.
+    pub(super) fn growth_bytes(&self, ledger: &Ledger, plan: &Plan) -> usize {
+        let continued = self.find_place(plan).and_then(|(continued, _)| continued);
+        let held_bytes = continued.map_or(0, |id| self.blocks[id].bytes);
+        let page_bytes = ledger.policy().page_bytes(plan.owner.class);
+        let bytes = plan.search_bytes.saturating_sub(held_bytes);
+        let mapped_bytes = round_up(bytes, page_bytes).unwrap_or(usize::MAX);
+        if ledger.limits.allowed_bytes().is_none() {
+            return mapped_bytes;
+        }
+        mapped_bytes.max(self.segment_bytes(ledger, plan)) // as `next_step` compares
+    }
+
+    fn find_place(&self, plan: &Plan) -> Option<(Option<BlockId>, BlockId)> {
         let index = self.indices.of(plan.owner.pool, plan.owner.class);
         let is_free = |id: &BlockId| self.blocks[*id].state == State::Free;
         let is_room = |id: BlockId| matches!(self.blocks[id].state, State::Free | State::Unmapped);
@@ -185,7 +206,7 @@ impl Torch {
             let continued = self.blocks[unmapped].previous.filter(is_free);
             (continued, unmapped)
         });
-        let (continued, unmapped) = places.into_iter().find(|(continued, unmapped)| {
+        places.into_iter().find(|(continued, unmapped)| {
             let chain = self.blocks.chain(continued.unwrap_or(*unmapped));
             let mut room_bytes = 0;
             for (id, block) in chain {
@@ -195,11 +216,7 @@ impl Torch {
                 room_bytes += block.bytes;
             }
             room_bytes >= plan.search_bytes
-        })?;
-        if let Some(id) = continued {
-            self.take_free(id);
-        }
-        Some((continued, unmapped))
+        })
     }
 
     fn add_addresses(

@@ -11,7 +11,7 @@ use crate::memory::allocator::pool::Pools;
 use crate::memory::allocator::segment::Segment;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot};
 use crate::memory::allocator::state::AllocatorState;
-use crate::memory::allocator::stats::{PooledStat, Statistics};
+use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};
 use crate::memory::allocator::torch::Torch;
 
 impl CachingAllocator {
@@ -88,6 +88,13 @@ fn check_sums(
             let found = class.map_or(&stat.all, |class| stat.of(class));
             assert_eq!(to_usize(found.current), expected, "{name} of {class:?}");
             assert!(found.peak >= found.current, "{name} of {class:?}: {found:?}");
+            let sum = |part: fn(&Stat) -> u64| {
+                let [small, large] = [&stat.small_pool, &stat.large_pool].map(part);
+                assert_eq!(part(&stat.all), small.wrapping_add(large), "{name}: {stat:?}");
+            };
+            sum(|it| it.current);
+            sum(|it| it.allocated);
+            sum(|it| it.freed);
         }
         let bytes = |stat: &PooledStat| class.map_or(&stat.all, |class| stat.of(class)).current;
         let Statistics { allocated_bytes, active_bytes, reserved_bytes, .. } = statistics;

@@ -271,14 +271,19 @@ impl AllocatorState {
         Some((self.ledger.limits.taken_bytes, self.departures_if_settled()?))
     }
 
-    /// The size of a new segment for the request, where segments have a least size.
-    fn large_segment_bytes(&self, request: &Request) -> Option<usize> {
+    /// The bytes that the device would have to give for the request: a segment, or the pages that an
+    /// expandable segment lacks. `None` where it need not have a certain size.
+    fn needed_segment_bytes(&self, request: &Request) -> Option<usize> {
         let ledger = &self.ledger;
-        if ledger.serves_natively(request.pool) || ledger.config.expandable_segments {
+        if ledger.serves_natively(request.pool) {
             return None;
         }
-        let bytes = self.torch.segment_bytes(ledger, &Plan::of(request, ledger)?);
-        (bytes > request.bytes.saturating_add(PAGE_BYTES)).then_some(bytes)
+        let plan = Plan::of(request, ledger)?;
+        Some(if ledger.config.expandable_segments && !ledger.is_host() {
+            self.torch.growth_bytes(ledger, &plan)
+        } else {
+            self.torch.segment_bytes(ledger, &plan)
+        })
     }
 
     /// The numbers of an error. `counted` is what engine `native` counts.
@@ -293,7 +298,9 @@ impl AllocatorState {
         let own = &ledger.statistics;
         let bytes = |own: &PooledStat, counted: u64| to_usize(own.all.current + counted);
         let limit_bytes = ledger.limits.allowed_bytes();
-        let segment_bytes = self.large_segment_bytes(request);
+        let growth_bytes = self.needed_segment_bytes(request);
+        let is_large = |bytes: &usize| *bytes > request.bytes.saturating_add(PAGE_BYTES);
+        let segment_bytes = growth_bytes.filter(is_large);
         let is_native = ledger.serves_natively(request.pool);
         let left_bytes = ledger.left_bytes(device_free_bytes);
         let largest_free_bytes = if is_native {
@@ -302,12 +309,12 @@ impl AllocatorState {
         } else {
             self.torch.most_bytes(ledger, request)
         };
-        let needed_bytes = segment_bytes.unwrap_or(request.bytes);
-        let at_hand_bytes = if ledger.config.expandable_segments && !is_native && !is_pinned {
-            left_bytes.saturating_add(largest_free_bytes) // the last block grows
-        } else {
-            left_bytes.max(largest_free_bytes)
-        };
+        let is_expandable = ledger.config.expandable_segments && !is_native && !is_pinned;
+        // Behind the free block before its pages, an expandable segment needs the rest.
+        let needed_bytes = growth_bytes.filter(|_| is_expandable).or(segment_bytes);
+        let needed_bytes = needed_bytes.unwrap_or(request.bytes);
+        let at_hand_bytes =
+            if is_expandable { left_bytes } else { left_bytes.max(largest_free_bytes) };
         Shortage {
             allocated_bytes: bytes(&own.allocated_bytes, counted.allocated_bytes),
             active_bytes: bytes(&own.active_bytes, counted.active_bytes),

@@ -5,7 +5,9 @@ use crate::base::sort::sort_by;
 use crate::memory::allocator::snapshot::PoolClass;
 
 /// A value and its history. Equation: until the sums are reset, `current` is `allocated - freed`;
-/// `peak` is the largest `current` since the last reset of peaks.
+/// `peak` is the largest `current` since the last reset of peaks. Under policy `native` memory may
+/// change its class: it is in the `current` of one and then of the other, and in the sums of
+/// `reserved_bytes` only when it comes from the device, or goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {
@@ -49,16 +51,12 @@ impl Stat {
         self.freed = self.freed.wrapping_add(other.freed);
     }
 
-    /// Moves `part` to another statistic, whose peak stays within `most`, that of both together.
+    /// Counts `part` in another statistic, whose peak stays within `most`, that of both together.
+    /// Sums do not change.
     fn lend(&mut self, to: &mut Self, part: &Self, most: u64) {
-        let Self { current, peak, allocated, freed } = *part;
-        self.current -= current;
-        to.current += current;
-        to.peak = (to.peak + peak).min(most);
-        for (stat, gained, lost) in [(self, freed, allocated), (to, allocated, freed)] {
-            stat.allocated = stat.allocated.wrapping_add(gained);
-            stat.freed = stat.freed.wrapping_add(lost);
-        }
+        self.current -= part.current;
+        to.current += part.current;
+        to.peak = (to.peak + part.peak).min(most);
     }
 
     pub(super) fn reset_peak(&mut self) {
@@ -128,11 +126,13 @@ impl PooledStat {
         self.of_mut(class).change(amount as i64);
     }
 
-    /// Moves an amount between the classes; `all` stays the same.
+    /// Moves an amount between the classes. `all` and the sums do not change.
     pub(super) fn transfer(&mut self, from: PoolClass, to: PoolClass, amount: usize) {
         if from != to {
-            self.of_mut(from).decrease(amount as u64);
-            self.of_mut(to).increase(amount as u64);
+            self.of_mut(from).current -= amount as u64;
+            let to = self.of_mut(to);
+            to.current += amount as u64;
+            to.peak = to.peak.max(to.current);
         }
     }
 
@@ -313,6 +313,50 @@ mod tests {
         assert!(entries.is_sorted());
         for key in ["allocation.all.peak", "oversize_segments.freed", "max_split_size"] {
             assert!(entries.iter().any(|(name, _)| name == key), "{key}");
+        }
+    }
+
+    proptest::proptest! {
+        /// Goal: the sums of classes are what came and went, whatever changes its class.
+        #[test]
+        fn transfers_and_loans_change_no_sums(
+            steps in proptest::collection::vec((0..4_u8, 0..100_usize), 1..50)
+        ) {
+            let (mut stat, mut lent) = (PooledStat::default(), PooledStat::default());
+            let (mut sums, mut currents) = ([[0_u64; 2]; 2], [0_u64; 2]);
+            let classes = [PoolClass::Small, PoolClass::Large];
+            for (step, amount) in steps {
+                let (index, class) = (usize::from(step % 2), classes[usize::from(step % 2)]);
+                let bytes = amount.min(currents[index] as usize);
+                if step < 2 {
+                    stat.increase(class, amount);
+                    sums[index][0] += amount as u64;
+                    currents[index] += amount as u64;
+                } else if amount % 2 == 0 {
+                    stat.decrease(class, bytes);
+                    sums[index][1] += bytes as u64;
+                    currents[index] -= bytes as u64;
+                } else {
+                    stat.transfer(class, classes[1 - index], bytes);
+                    currents[index] -= bytes as u64;
+                    currents[1 - index] += bytes as u64;
+                }
+                // Blocks of the other class have some of it.
+                let lends = currents[0].min(amount as u64);
+                lent.large_pool = Stat { current: lends, peak: lends, ..Stat::default() };
+                let mut shown = stat;
+                shown.lend(&lent);
+                let found = classes.map(|class| {
+                    let Stat { allocated, freed, .. } = *shown.of(class);
+                    [allocated, freed]
+                });
+                proptest::prop_assert_eq!(found, sums);
+                let found = classes.map(|class| shown.of(class).current);
+                proptest::prop_assert_eq!(found, [currents[0] - lends, currents[1] + lends]);
+                for class in classes {
+                    proptest::prop_assert!(shown.of(class).peak >= shown.of(class).current);
+                }
+            }
         }
     }
 
