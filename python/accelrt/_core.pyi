@@ -400,6 +400,9 @@ class Stream:
         the stream and becomes `__cause__` of the `StreamError`. The callable may enqueue work and
         read results; a wait for unfinished work raises `RuntimeError` there.
 
+        For the sanitizer, buffers and views among `args` count as read, in `accelrt.writes` as
+        written. The callable gets them without the mark; the order of execution is unchanged.
+
         >>> import accelrt
         >>> stream, seen = accelrt.Stream(), []
         >>> call = stream.launch_host(seen.append, 1)

@@ -35,7 +35,7 @@ static PROFILE: Mutex<Option<Running>> = Mutex::new(LockRank::Runtime, None);
 /// too: the process's runtime then follows that [schedule](crate::testing::Schedule).
 pub fn watch_environment() {
     process::check_environment();
-    process_hooks::register(ProcessHooks { begin, end });
+    process_hooks::register(ProcessHooks { begin, end, num_running: || 0 });
 }
 
 pub(crate) fn begin(runtime: &Runtime) {

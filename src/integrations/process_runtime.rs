@@ -21,7 +21,7 @@ const NAME: &std::ffi::CStr = c"accelrt-runtime";
 /// behind its begin, and where a binding has registered more.
 #[cfg_attr(not(feature = "capi"), expect(dead_code, reason = "the module of Python does more"))]
 pub(crate) fn watch() {
-    process_hooks::register(ProcessHooks { begin, end });
+    process_hooks::register(ProcessHooks { begin, end, num_running: || 0 });
 }
 
 /// Starts the profile that the environment asks for, and warns of another runtime.

@@ -109,7 +109,8 @@ mod _core {
         outside_kinds::load_named();
         process::check_environment();
         history::watch_environment();
-        process_hooks::register(ProcessHooks { begin, end: process_runtime::end });
+        let num_running = crate::python::launch::host_task::num_running;
+        process_hooks::register(ProcessHooks { begin, end: process_runtime::end, num_running });
         #[cfg(feature = "capi")]
         super::support::capsule::add(module, crate::c_functions())?;
         fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())

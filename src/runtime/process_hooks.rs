@@ -10,6 +10,8 @@ pub(crate) struct ProcessHooks {
     pub(crate) begin: fn(&Runtime),
     /// Called by the shutdown, when no task is left that will run. Returns what to report.
     pub(crate) end: fn() -> Option<String>,
+    /// The number of tasks that threads of a binding are inside of.
+    pub(crate) num_running: fn() -> usize,
 }
 
 static HOOKS: OnceLock<ProcessHooks> = OnceLock::new();
@@ -24,6 +26,10 @@ pub(super) fn begin(runtime: &Runtime) {
     if let Some(hooks) = HOOKS.get() {
         (hooks.begin)(runtime);
     }
+}
+
+pub(super) fn num_running() -> usize {
+    HOOKS.get().map_or(0, |hooks| (hooks.num_running)())
 }
 
 pub(super) fn end() {

@@ -89,6 +89,7 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
         while inner.lifecycle.step() && Instant::now() < deadline {}
         streams.iter().all(is_done)
     });
+    let num_running = if inner.is_of_process { process_hooks::num_running() } else { 0 };
     inner.lifecycle.cancel();
     let grace = Instant::now() + GRACE;
     wait_until(grace, || streams.iter().filter(|stream| !retire(stream)).count() == 0);
@@ -102,7 +103,7 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
         allocator.close();
     }
     let end = Instant::now() + GRACE;
-    let busy_threads =
+    let busy_threads: usize =
         inner.registry.backends().map(|backend| backend.shutdown(end).busy_threads).sum();
     let never_run: u64 = streams.iter().map(unrun_tasks).sum();
     let ended = inner.lifecycle.retired_counts();
@@ -115,8 +116,10 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
         num_forgotten_errors += unraised.num_forgotten;
     }
     ShutdownReport {
-        num_cancelled_tasks: ended.cancelled + cancelled + never_run,
-        num_busy_threads: busy_threads,
+        // Tasks that run on threads of a binding are cancelled, but they have begun.
+        num_cancelled_tasks: (ended.cancelled + cancelled + never_run)
+            .saturating_sub(num_running as u64),
+        num_busy_threads: busy_threads + num_running,
         unseen_errors: unique_origins(&unseen_errors),
         num_forgotten_errors,
     }

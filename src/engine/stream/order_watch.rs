@@ -52,12 +52,15 @@ pub(crate) struct UsedBytes {
 #[derive(Debug)]
 pub(crate) struct NextUses {
     pub(crate) uses: Vec<UsedBytes>,
+    /// Memory among the arguments of a callable, which the task keeps. Nothing waits for these uses.
+    pub(crate) kept: Vec<UsedBytes>,
     /// True when the task runs behind every conflicting use.
     pub(crate) is_behind_conflicts: bool,
 }
 
 impl NextUses {
-    const NONE: Self = Self { uses: Vec::new(), is_behind_conflicts: false };
+    pub(crate) const NONE: Self =
+        Self { uses: Vec::new(), kept: Vec::new(), is_behind_conflicts: false };
 }
 
 /// Where a thread is.

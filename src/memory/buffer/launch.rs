@@ -75,7 +75,7 @@ impl Stream {
         if order_watch::is_on() {
             let told = uses.iter().map(|(buffer, writes)| buffer.used_bytes(*writes));
             let uses = told.collect();
-            order_watch::declare(Some(NextUses { uses, is_behind_conflicts: false }));
+            order_watch::declare(Some(NextUses { uses, ..NextUses::NONE }));
         }
         let ticket = enqueue().inspect_err(|_| order_watch::declare(None))?;
         for (access, (buffer, writes)) in accesses.into_iter().zip(uses) {

@@ -196,7 +196,7 @@ fn declare_uses(ordered: &[OrderedUse<'_>], order: Order) {
     let told = |one: &OrderedUse<'_>| one.buffer.used_bytes(Some(one.writes));
     let uses = ordered.iter().rev().map(told).collect();
     let is_behind_conflicts = order == Order::BehindConflicts;
-    order_watch::declare(Some(NextUses { uses, is_behind_conflicts }));
+    order_watch::declare(Some(NextUses { uses, is_behind_conflicts, ..NextUses::NONE }));
 }
 
 struct LockedBuffers<'a, const N: usize> {

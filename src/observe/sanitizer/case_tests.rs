@@ -196,7 +196,7 @@ fn what_a_callable_is_given_races_with_what_it_enqueues_whatever_it_has_ended() 
         write(&other, &buffer);
     };
     let uses = vec![world.buffer.used_bytes(Some(true))];
-    order_watch::declare(Some(NextUses { uses, is_behind_conflicts: false }));
+    order_watch::declare(Some(NextUses { uses, ..NextUses::NONE }));
     world.streams[0].enqueue(callable).unwrap();
     world.streams[0].synchronize().unwrap();
     assert_eq!(world.found(), [Race]);
@@ -371,9 +371,9 @@ fn waits_that_find_no_room_are_counted() {
     let [waits, source] = [1, 2].map(|key| streams.slot(key, None));
     for ticket in 1..=1024 {
         assert_eq!(streams.num_forgotten, 0, "wait {ticket}");
-        let awaited = streams.enqueue(source, ticket);
+        let awaited = streams.enqueue(source, ticket, 0);
         streams.wait(waits, awaited, true);
-        streams.enqueue(waits, ticket);
+        streams.enqueue(waits, ticket, 0);
     }
     assert_eq!(streams.num_forgotten, 1); // the first past, of no wait, had a place too
 }
@@ -466,7 +466,7 @@ fn of_streams_with_uses_the_one_that_was_told_of_last_leaves_last() {
     let mut streams = Streams::default();
     let told = |streams: &mut Streams, key| {
         let slot = streams.slot(key, None);
-        streams.enqueue(slot, 1);
+        streams.enqueue(slot, 1, 0);
     };
     for key in 1..=MOST_STREAMS as u64 {
         told(&mut streams, key);
@@ -483,10 +483,10 @@ fn waits_for_many_streams_that_find_no_room_are_counted() {
     let slots: Vec<_> = (0..1000).map(|key| streams.slot(key, None)).collect();
     for ticket in 1..=32 {
         for (source, waits) in slots[1..].iter().map(|source| (*source, slots[0])) {
-            let awaited = streams.enqueue(source, ticket);
+            let awaited = streams.enqueue(source, ticket, 0);
             streams.wait(waits, awaited, true);
         }
-        streams.enqueue(slots[0], ticket);
+        streams.enqueue(slots[0], ticket, 0);
     }
     assert_eq!(streams.num_forgotten, 1 + 32 - (1 << 14) / 999); // one of no wait, as above
 }
@@ -501,4 +501,88 @@ fn buffers_that_find_no_room_are_counted() {
         detector.tell(Told::Allocation(used), Place::default());
     }
     assert_eq!(detector.num_forgotten(), 1);
+}
+
+/// Says that the stream's next task keeps the buffer, as an argument of a callable.
+fn keep(buffer: &Buffer, writes: bool) {
+    let kept = vec![buffer.used_bytes(Some(writes))];
+    order_watch::declare(Some(NextUses { kept, ..NextUses::NONE }));
+}
+
+#[test]
+fn advice_orders_the_task_that_was_enqueued_later() {
+    let _alone = order_watch::alone();
+    for is_lasting in [false, true] {
+        let world = World::new(BYTES);
+        let [writer, reader] = &world.streams;
+        world.write(0);
+        reader.wait_stream(writer).unwrap();
+        let (open, opened) = mpsc::channel::<()>();
+        let used = world.buffer.used_bytes(Some(false));
+        let read = move || {
+            opened.recv().unwrap();
+            if is_lasting {
+                drop(OpenAccess::begin(used));
+            } else {
+                order_watch::tell(Told::HostAccess(used));
+            }
+        };
+        reader.enqueue(read).unwrap();
+        world.write(0);
+        open.send(()).unwrap();
+        reader.synchronize().unwrap();
+        let found = &world.watch.findings(0)[..];
+        let [found] = found else { panic!("{found:?}") };
+        assert_eq!(found.kind, Race);
+        let ids =
+            [found.first.as_ref().unwrap().stream, found.second.stream].map(|it| it.unwrap().1);
+        assert_eq!(ids, [reader.id(), writer.id()]);
+        let expected = format!("let stream {} of cpu wait for stream {}", writer.id(), reader.id());
+        let fix = found.fix().replace("cpu:0", "cpu");
+        assert!(fix.starts_with(&expected), "{fix}");
+    }
+}
+
+#[test]
+fn arguments_of_a_callable_are_its_uses() {
+    let _alone = order_watch::alone();
+    for (writes, of_writer, expected) in [
+        (false, true, &[Race][..]),
+        (true, true, &[Race]),
+        (true, false, &[Race]),
+        (false, false, &[]),
+    ] {
+        let World { watch, streams: [writer, reader], buffer, runtime } = World::new(BYTES);
+        write(&writer, &buffer);
+        reader.wait_stream(&writer).unwrap();
+        let (kept, (open, opened)) = (buffer.clone(), mpsc::channel::<()>());
+        keep(&buffer, writes);
+        let run = move || {
+            opened.recv().unwrap();
+            drop(kept); // the buffer's free
+        };
+        reader.enqueue(run).unwrap();
+        if of_writer {
+            write(&writer, &buffer);
+        } else {
+            keep(&buffer, false);
+            writer.enqueue(|| ()).unwrap();
+        }
+        writer.synchronize().unwrap();
+        drop(buffer);
+        open.send(()).unwrap();
+        reader.synchronize().unwrap();
+        let found: Vec<_> = watch.findings(0).iter().map(|found| found.kind).collect();
+        assert_eq!(found, expected, "{writes}, {of_writer}");
+        drop(runtime);
+    }
+}
+
+#[test]
+fn an_argument_of_a_callable_may_be_unwritten() {
+    let _alone = order_watch::alone();
+    let world = World::new(BYTES);
+    keep(&world.buffer, false);
+    world.streams[0].enqueue(|| ()).unwrap();
+    assert_eq!(world.found(), []);
 }

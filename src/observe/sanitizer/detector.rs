@@ -31,6 +31,7 @@ struct NewAccess {
     range: Range<usize>,
     writes: Option<bool>,
     is_recorded: bool,
+    is_kept: bool,
 }
 
 /// The state of one watch. See the head of `mod.rs`.
@@ -49,6 +50,8 @@ pub(super) struct Detector {
     unrecorded: HashMap<u64, Vec<usize>>,
     too_early: HashMap<(StreamName, StreamName), Vec<usize>>,
     num_open: u64,
+    /// How many tasks were enqueued, and how often the host used memory.
+    num_steps: u64,
     /// Uses and lives that found no room.
     num_forgotten: u64,
     /// Room for the accesses of one task.
@@ -85,6 +88,8 @@ impl Detector {
         let (details, memory) = (&task.details, &task.memory);
         let mut accesses = std::mem::take(&mut self.room);
         accesses.extend(memory.uses.iter().filter_map(|used| self.declared(used)));
+        let kept = memory.kept.iter().filter_map(|used| self.declared(used));
+        accesses.extend(kept.map(|it| NewAccess { is_recorded: false, is_kept: true, ..it }));
         let sized = details.accesses.iter().map(|it| (it.address.0, it.bytes, it.writes));
         let words = details.words.iter().map(|word| (*word, None, None));
         for (address, bytes, writes) in sized.chain(words) {
@@ -106,7 +111,8 @@ impl Detector {
             self.room = accesses;
             return;
         }
-        let point = self.streams.enqueue(slot, ticket);
+        self.num_steps += 1;
+        let point = self.streams.enqueue(slot, ticket, self.num_steps);
         if task.operation == OperationKind::Record {
             self.note_record(details.event, slot);
         }
@@ -116,6 +122,7 @@ impl Detector {
             name: details.name,
             function: details.function as u64,
             place: task.place,
+            step: self.num_steps,
         };
         for (nth, access) in accesses.drain(..).enumerate() {
             self.access((point, nth, 0), access, user);
@@ -216,7 +223,8 @@ impl Detector {
         }
         self.life_of(used);
         let (range, writes) = (used.range.clone(), used.writes);
-        Some(NewAccess { address: used.address, range, writes, is_recorded: true })
+        let (is_recorded, is_kept) = (true, false);
+        Some(NewAccess { address: used.address, range, writes, is_recorded, is_kept })
     }
 
     /// The access by an address that falls into an allocation which the task was not given.
@@ -237,7 +245,8 @@ impl Detector {
         }
         // An address alone may lead anywhere in the allocation.
         let range = bytes.map_or(0..life.bytes, |bytes| offset..life.bytes.min(offset + bytes));
-        Some(NewAccess { address: life.address, range, writes, is_recorded: false })
+        let (is_recorded, is_kept) = (false, false);
+        Some(NewAccess { address: life.address, range, writes, is_recorded, is_kept })
     }
 
     /// The recorded uses that conflict with an access.
@@ -254,9 +263,10 @@ impl Detector {
 
     /// Checks an access against the others of its memory, and adds it to them.
     fn access(&mut self, (point, nth, open): (Point, usize, u64), access: NewAccess, user: User) {
-        let NewAccess { address, range, writes, is_recorded } = access;
+        let NewAccess { address, range, writes, is_recorded, is_kept } = access;
         let is_marker = false;
-        let new = ShadowUse { point, range, writes, is_recorded, is_marker, open, user, nth };
+        let new =
+            ShadowUse { point, range, writes, is_recorded, is_kept, is_marker, open, user, nth };
         let (past, Self { streams, lives, .. }) = (self.streams.past(point), &mut *self);
         let Some(life) = lives.get_mut(&address) else { return };
         let done = &streams.done;
@@ -272,15 +282,16 @@ impl Detector {
         };
         let buffer = FoundBuffer { address, bytes: life.bytes, made: life.made };
         let mut found = Vec::new();
-        let mut find = |kind, first| {
-            let (second, buffer) = (FoundUse::of(&new), Some(buffer));
+        let mut find = |kind, first, second: &ShadowUse| {
+            let (second, buffer) = (FoundUse::of(second), Some(buffer));
             found.push(Found { kind, first, second, buffer, count: 1, is_harmless: false });
         };
         if let Some(freed) = life.freed {
-            find(FindingKind::UseAfterFree, Some(FoundUse::of_host("free", freed)));
+            find(FindingKind::UseAfterFree, Some(FoundUse::of_host("free", freed)), &new);
         } else {
-            if !new.may_write() && !life.is_written(&new.range) {
-                find(FindingKind::UninitializedRead, None);
+            // A callable may write the buffer that it gets.
+            if !new.may_write() && !new.is_kept && !life.is_written(&new.range) {
+                find(FindingKind::UninitializedRead, None, &new);
             }
             // What the host does beside the host is no order of ours: one access in another, locks.
             let is_task = |it: &ShadowUse| it.user.stream.is_some();
@@ -290,7 +301,10 @@ impl Detector {
             for other in others.filter(|it| it.conflicts(&new)).filter(unordered) {
                 let is_of_host = !is_task(other) || !is_task(&new);
                 let kind = if is_of_host { FindingKind::HostAccess } else { FindingKind::Race };
-                find(kind, Some(FoundUse::of(other)));
+                // A task that runs may use memory later than tasks that were enqueued behind it.
+                let is_later = other.user.step > new.user.step;
+                let (first, second) = if is_later { (&new, other) } else { (other, &new) };
+                find(kind, Some(FoundUse::of(first)), second);
             }
             self.num_forgotten += life.add(new, is_done, is_reached);
         }
@@ -324,7 +338,8 @@ impl Detector {
         let stream = self.streams.name(slot);
         let place_of_finding = self.findings.len();
         let (operation, name) = (OperationKind::Wait, NameId::NONE);
-        let second = FoundUse::of_user(&User { stream, operation, name, function: 0, place });
+        let (function, step) = (0, self.num_steps);
+        let second = FoundUse::of_user(&User { stream, operation, name, function, place, step });
         let kind = FindingKind::UnrecordedEvent;
         self.note(Found { kind, first: None, second, buffer: None, count: 1, is_harmless: false });
         if self.findings.len() > place_of_finding {
@@ -374,13 +389,16 @@ impl Detector {
             Some(Running::Forgotten) => return self.num_forgotten += 1,
             None => self.streams.access_on_host(),
         };
-        self.access((point, 0, 0), access, self.host(point, place));
+        let user = self.host(point, place);
+        self.access((point, 0, 0), access, user);
     }
 
-    fn host(&self, point: Point, place: Place) -> User {
+    fn host(&mut self, point: Point, place: Place) -> User {
+        self.num_steps += 1;
+        let step = self.streams.step_of(point).unwrap_or(self.num_steps);
         let stream = self.streams.name(point.slot).filter(|_| point.slot != OPEN);
         let (operation, name, function) = (OperationKind::Internal, NameId::NONE, 0);
-        User { stream, operation, name, function, place }
+        User { stream, operation, name, function, place, step }
     }
 
     /// Begins an access that lasts: nothing is behind it until it ends, inside of a task at its end
@@ -396,7 +414,8 @@ impl Detector {
             None => Point::whole(OPEN, self.num_open),
         };
         if let Some(access) = self.declared(used) {
-            self.access((point, 0, self.num_open), access, self.host(point, place));
+            let user = self.host(point, place);
+            self.access((point, 0, self.num_open), access, user);
         }
         self.num_open
     }
@@ -422,14 +441,15 @@ impl Detector {
         let life = self.life_of(used);
         let (range, writes) = (0..used.bytes, None);
         let (is_recorded, is_marker) = (true, true); // it stands for the stream's tasks
-        let (point, open, nth) = (last, 0, 0);
+        let (point, open, nth, is_kept, user) = (last, 0, 0, false, program);
         let marker =
-            ShadowUse { point, range, writes, is_recorded, is_marker, open, user: program, nth };
+            ShadowUse { point, range, writes, is_recorded, is_kept, is_marker, open, user, nth };
         let is_same_stream = |point: Point| point.slot == slot;
         self.num_forgotten += life.add(marker, |_| false, is_same_stream);
     }
 
-    /// A free waits for the home stream and for recorded uses.
+    /// A free waits for the home stream and for recorded uses. A task that keeps the buffer has used
+    /// it before.
     fn free(&mut self, used: &UsedBytes, place: Place) {
         let home = self.streams.known_slot(used.home);
         let Self { streams, lives, freed, .. } = &mut *self;
@@ -441,7 +461,7 @@ impl Detector {
             past.join(&streams.past(all));
             past.add(all);
         }
-        for recorded in life.uses.iter().filter(|known| known.is_recorded) {
+        for recorded in life.uses.iter().filter(|known| known.is_recorded || known.is_kept) {
             past.join(&streams.past(recorded.point));
             past.add(recorded.point);
         }

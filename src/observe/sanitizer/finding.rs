@@ -106,7 +106,7 @@ impl FoundUse {
     }
 
     pub(super) fn of_user(user: &User) -> Self {
-        let User { stream, operation, name, function, place } = *user;
+        let User { stream, operation, name, function, place, .. } = *user;
         let operation = operation.name().unwrap_or("host access");
         Self { stream, name, function, ..Self::of_host(operation, place) }
     }

@@ -76,13 +76,13 @@ impl Finding {
         self.0.kind
     }
 
-    /// What was there first: a use, or a free. `None` for waits and reads that miss something.
+    /// The earlier one: a use, or a free. `None` for waits and reads that miss something.
     #[must_use]
     pub fn first(&self) -> Option<Use<'_>> {
         self.0.first.as_ref().map(Use)
     }
 
-    /// What was told of when it was found.
+    /// The later one, by the order in which the tasks were enqueued.
     #[must_use]
     pub fn second(&self) -> Use<'_> {
         Use(&self.0.second)

@@ -24,6 +24,8 @@ pub(crate) struct User {
     /// The address of the function that it calls; else 0.
     pub(crate) function: u64,
     pub(crate) place: Place,
+    /// When the task was enqueued, or the host did it: a count of such steps.
+    pub(crate) step: u64,
 }
 
 /// One use of some bytes.
@@ -35,6 +37,8 @@ pub(crate) struct ShadowUse {
     pub(crate) writes: Option<bool>,
     /// False for a bare address: the allocation's free does not wait for it.
     pub(super) is_recorded: bool,
+    /// True for an argument of a callable: the task keeps the buffer, and waits for nothing.
+    pub(super) is_kept: bool,
     /// True for what `record_stream` says: it delays a free and is no access.
     pub(super) is_marker: bool,
     /// The number of an access of the host, or of a task, that has not ended; else 0.
@@ -64,6 +68,7 @@ impl ShadowUse {
             && other.range.end <= self.range.end
             && (self.may_write() || !other.may_write())
             && (self.is_recorded || !other.is_recorded)
+            && (self.is_recorded || self.is_kept == other.is_kept)
             && (!self.is_marker || other.is_marker)
     }
 }

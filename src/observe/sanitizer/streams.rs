@@ -168,10 +168,15 @@ impl Streams {
         Point::whole(slot, self.timeline(slot).last)
     }
 
-    /// The stream gets a task.
-    pub(super) fn enqueue(&mut self, slot: Slot, ticket: u64) -> Point {
-        self.timeline_mut(slot).enqueue(ticket);
+    /// The stream gets a task, in a step of the watch.
+    pub(super) fn enqueue(&mut self, slot: Slot, ticket: u64, step: u64) -> Point {
+        self.timeline_mut(slot).enqueue(ticket, step);
         Point::whole(slot, ticket)
+    }
+
+    /// The step in which a task that may run still was enqueued.
+    pub(super) fn step_of(&self, point: Point) -> Option<u64> {
+        self.timelines.get(&point.slot)?.step_of(point.ticket)
     }
 
     /// An access inside of a running task that is over: what the task enqueues from now on is

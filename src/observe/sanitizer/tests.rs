@@ -290,7 +290,7 @@ impl Run<Told> {
 fn what_a_stream_waits_for_later_is_not_before_its_earlier_tasks() {
     let mut streams = Streams::default();
     let [waits, first, second, third] = [1, 2, 3, 4].map(|key| streams.slot(key, None));
-    let task = |streams: &mut Streams, slot| streams.enqueue(slot, 1);
+    let task = |streams: &mut Streams, slot| streams.enqueue(slot, 1, 0);
     let earlier = task(&mut streams, waits);
     let done = task(&mut streams, first);
     streams.wait(second, done, true);
@@ -301,7 +301,7 @@ fn what_a_stream_waits_for_later_is_not_before_its_earlier_tasks() {
     let other = task(&mut streams, third);
     streams.wait(waits, other, true);
     assert!(!streams.past(earlier).covers(other));
-    let later = streams.enqueue(waits, 2);
+    let later = streams.enqueue(waits, 2, 0);
     assert!(streams.past(later).covers(other));
 }
 

@@ -25,6 +25,8 @@ pub(super) struct Timeline {
     /// The first and the last ticket that was told of.
     pub(super) first: Option<u64>,
     pub(super) last: u64,
+    /// The tasks that may run still, and the step of the watch in which each was enqueued.
+    steps: VecDeque<(u64, u64)>,
     /// When it was told of last, as a count of such times.
     pub(super) told: u64,
     /// The last task inside of which accesses ended, and how many did.
@@ -43,6 +45,7 @@ impl Timeline {
             pushed: stream.map_or(0, StreamCore::pushed),
             first: None,
             last: 0,
+            steps: VecDeque::new(),
             told: 0,
             inside: (0, 0),
             past: VecDeque::from([(0, Arc::default())]),
@@ -50,9 +53,19 @@ impl Timeline {
         }
     }
 
-    pub(super) fn enqueue(&mut self, ticket: u64) {
+    pub(super) fn enqueue(&mut self, ticket: u64, step: u64) {
         self.first.get_or_insert(ticket);
         self.last = ticket;
+        let retired = self.progress.as_ref().map_or(self.last - 1, |progress| progress.retired());
+        let is_over = |(known, _): &mut (u64, u64)| *known <= retired;
+        while self.steps.pop_front_if(is_over).is_some() {}
+        self.steps.push_back((ticket, step));
+    }
+
+    /// The step in which a task was enqueued; `None` for one that is over, or was not told of.
+    pub(super) fn step_of(&self, ticket: u64) -> Option<u64> {
+        let place = self.steps.binary_search_by_key(&ticket, |(known, _)| *known);
+        place.ok().map(|place| self.steps[place].1)
     }
 
     /// True when no task of the stream may run still.

@@ -12,12 +12,19 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::base::error::StreamFailure;
-use crate::base::sync::park;
+use crate::base::sync::unmodelled::AtomicUsize;
+use crate::base::sync::{Ordering, park};
 use crate::engine::log::names::NameId;
+use crate::engine::stream::order_watch::{self, NextUses, UsedBytes};
 use crate::engine::stream::{Completion, Stream};
 use crate::python::launch::host_call::{PyHostCall, Report};
 use crate::python::launch::host_threads;
+use crate::python::launch::marks::{PyMarked, unmarked};
+use crate::python::memory::buffer::PyBuffer;
+use crate::python::memory::view::PyView;
+use crate::python::memory::view_memory::ViewMemory;
 use crate::python::objects::contexts;
+use crate::python::support::call_sites::{enclosing, is_anonymous};
 use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::errors::{type_name, wrong_type};
 use crate::python::support::waiting::{enqueue, scheduled};
@@ -26,6 +33,13 @@ use crate::runtime::Runtime;
 /// How long a schedule waits for a callable, and how often it looks.
 const LONGEST_CALLABLE: Duration = Duration::from_secs(5);
 const CALLABLE_PERIOD: Duration = Duration::from_micros(20);
+
+/// The callables that threads are inside of.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+pub(crate) fn num_running() -> usize {
+    RUNNING.load(Ordering::Relaxed)
+}
 
 pub(crate) struct HostTask {
     stream: Stream,
@@ -50,13 +64,47 @@ pub(crate) fn launch_host(
     let runtime = Runtime::global()?;
     host_threads::ensure_started(runtime.config().host_threads)?;
     let enqueued_at = runtime.config().tracebacks.then(|| place_of_caller(py)).transpose()?;
-    let call = DeferredDrop::new(vec![callable.clone().unbind(), args.clone().into_any().unbind()]);
+    let kept = if order_watch::is_on() { used_arguments(args) } else { Vec::new() };
+    let args = unmarked_arguments(args)?;
+    let call = DeferredDrop::new(vec![callable.clone().unbind(), args.into_any().unbind()]);
     let (report, shared) = Report::new();
     let task = HostTask { stream: stream.clone(), call, report, enqueued_at };
     let start = move |completion| start(task, completion);
     let name = log_name(stream, callable);
-    let ticket = enqueue(py, stream, || stream.enqueue_deferred_as(Some(name), start))?;
+    let ticket = enqueue(py, stream, || {
+        if !kept.is_empty() {
+            order_watch::declare(Some(NextUses { kept, ..NextUses::NONE }));
+        }
+        let enqueued = stream.enqueue_deferred_as(Some(name), start);
+        enqueued.inspect_err(|_| order_watch::declare(None))
+    })?;
     Ok(PyHostCall::new(shared, stream, ticket))
+}
+
+/// The memory of the buffers and views among the arguments, for a watch of the order: read, unless
+/// `accelrt.writes` marks it.
+fn used_arguments(args: &Bound<'_, PyTuple>) -> Vec<UsedBytes> {
+    let used = |argument: Bound<'_, PyAny>| {
+        let (memory, mark) = unmarked(&argument);
+        let writes = Some(mark.writes() == Some(true));
+        if let Ok(buffer) = memory.cast::<PyBuffer>() {
+            let buffer = buffer.get().current.buffer(memory.py());
+            return Some(buffer.used_bytes(writes));
+        }
+        match &*memory.cast::<PyView>().ok()?.get().memory {
+            ViewMemory::Ours(buffer) => Some(buffer.used_bytes(writes)),
+            ViewMemory::Foreign(..) => None,
+        }
+    };
+    args.iter().filter_map(used).collect()
+}
+
+/// The arguments that the callable gets: objects without their marks.
+fn unmarked_arguments<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
+    if !args.iter_borrowed().any(|argument| argument.is_instance_of::<PyMarked>()) {
+        return Ok(args.clone());
+    }
+    PyTuple::new(args.py(), args.iter().map(|argument| unmarked(&argument).0.clone()))
 }
 
 /// Hands a callable to the host threads. Under a schedule waits for its end, so that the callable
@@ -83,17 +131,29 @@ fn log_name(stream: &Stream, callable: &Bound<'_, PyAny>) -> NameId {
 
 /// The file, line and function of the Python code that called this library.
 fn place_of_caller(py: Python<'_>) -> PyResult<String> {
-    let frame = py.import("sys")?.call_method0("_getframe")?;
+    let mut frame = py.import("sys")?.call_method0("_getframe")?;
+    while is_anonymous(&frame.getattr("f_code")?.getattr("co_name")?.extract::<String>()?) {
+        let back = frame.getattr("f_back")?;
+        if back.is_none() {
+            break;
+        }
+        frame = back;
+    }
     let (code, line) = (frame.getattr("f_code")?, frame.getattr("f_lineno")?);
     let (file, function) = (code.getattr("co_filename")?, code.getattr("co_qualname")?);
-    Ok(format!("{function} in {file}:{line}"))
+    let function: String = function.extract()?;
+    Ok(format!("{} in {file}:{line}", enclosing(&function)))
 }
 
 impl HostTask {
     /// Makes the stream and its device current on this thread, and calls the callable.
     pub(crate) fn run(self, py: Python<'_>) -> Result<(), Arc<StreamFailure>> {
         let Self { stream, call, report, enqueued_at } = self;
-        stream.inside_task(|| Self::call(py, &stream, call, report, enqueued_at.as_deref()))
+        RUNNING.fetch_add(1, Ordering::Relaxed); // a count, here and below
+        let run = || Self::call(py, &stream, call, report, enqueued_at.as_deref());
+        let outcome = stream.inside_task(run);
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
+        outcome
     }
 
     fn call(

@@ -1,6 +1,7 @@
 //! L4, support for all bindings: errors, arguments, waits without the GIL, awaits, stacks, drops.
 
 pub(crate) mod awaiting;
+pub(crate) mod call_sites;
 #[cfg(feature = "capi")]
 pub(crate) mod capsule;
 pub(crate) mod deferred_drops;

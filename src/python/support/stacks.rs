@@ -22,13 +22,11 @@ use crate::engine::log::context::{StackId, exchange_stack};
 #[cfg(feature = "capi")]
 use crate::observe::callers::{self, Act};
 use crate::observe::sanitizer::watch;
+use crate::python::support::call_sites::{CodeKind, enclosing, is_anonymous, kind_of};
 
 /// The most stacks in the table, and the most frames of them all: 24 MiB.
 const MOST_STACKS: usize = 1 << 16;
 const MOST_FRAMES: usize = 1 << 20;
-
-/// Parts of the paths of what is no code of the program itself.
-const LIBRARIES: [&str; 4] = ["site-packages", "dist-packages", "/lib/python", "<frozen "];
 
 /// The most frames of a stack, the innermost ones, unless a program sets another number.
 pub(crate) const USUAL_DEPTH: usize = 32;
@@ -264,32 +262,38 @@ fn capture_all(py: Python<'_>) -> StackId {
 
 /// The stack of one frame: the one that [`site`] tells of. No frame around it is looked at.
 fn capture_site(py: Python<'_>) -> StackId {
-    let (mut innermost, mut found) = (None, None);
+    let (mut anonymous, mut innermost, mut found) = (None, None, None);
     walk(py, MOST_WALKED, |place, frame| {
         let known = known_site(py, place);
         let placed = || Place { line: line_of(frame), ..place };
         match known {
             Some(Ok(stack)) => found = Some(stack),
-            Some(Err(Unknown)) => found = Some(insert_site(placed())),
-            None => _ = innermost.get_or_insert_with(placed),
+            Some(Err(CodeKind::Program)) => found = Some(insert_site(placed())),
+            Some(Err(CodeKind::Anonymous)) => _ = anonymous.get_or_insert_with(placed),
+            Some(Err(CodeKind::Library)) | None => _ = innermost.get_or_insert_with(placed),
         }
         if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    found.or_else(|| innermost.map(insert_site)).unwrap_or(StackId::NONE)
+    let other = anonymous.or(innermost);
+    found.or_else(|| other.map(insert_site)).unwrap_or(StackId::NONE)
 }
 
-/// The stack of a frame of the program; `None` for one of a library.
-fn known_site(py: Python<'_>, place: Place) -> Option<Result<StackId, Unknown>> {
+/// The stack of a frame of the program, else what the frame is.
+fn known_site(py: Python<'_>, place: Place) -> Option<Result<StackId, CodeKind>> {
     let find = |stacks: &mut Stacks| {
-        let is_of_program = *stacks.codes.get(&place.code)?.as_ref()?;
+        let kind = *stacks.codes.get(&place.code)?.as_ref()?;
+        if kind != CodeKind::Program {
+            return Some(Err(kind));
+        }
         let places = [place];
-        Some(is_of_program.then(|| stacks.find_or_lose(hash_of(&places), &places)))
+        let found = stacks.find_or_lose(hash_of(&places), &places);
+        Some(found.map_err(|Unknown| kind))
     };
     let known = lock()?.as_mut().and_then(find);
-    known.unwrap_or_else(|| {
-        let is_of_program = is_of_program(py, place.code);
-        lock()?.get_or_insert_default().note_code(place.code, is_of_program);
-        is_of_program.then_some(Err(Unknown))
+    known.or_else(|| {
+        let kind = kind_of_code(py, place.code);
+        lock()?.get_or_insert_default().note_code(place.code, kind);
+        Some(Err(kind))
     })
 }
 
@@ -390,7 +394,7 @@ struct Stacks {
     starts: Vec<usize>,
     places: Vec<Place>,
     /// What `places` refers to, and whether each is known to be the program's, or a library's.
-    codes: HashMap<*mut ffi::PyCodeObject, Option<bool>>,
+    codes: HashMap<*mut ffi::PyCodeObject, Option<CodeKind>>,
     num_lost: u64,
 }
 
@@ -436,14 +440,14 @@ impl Stacks {
         &self.places[*start..end]
     }
 
-    /// Notes whether a code object that runs is of the program, while there is room for more.
-    fn note_code(&mut self, code: *mut ffi::PyCodeObject, is_of_program: bool) {
+    /// Notes what a code object that runs is, while there is room for more.
+    fn note_code(&mut self, code: *mut ffi::PyCodeObject, kind: CodeKind) {
         if self.codes.len() < MOST_STACKS {
-            *self.entry(code) = Some(is_of_program);
+            *self.entry(code) = Some(kind);
         }
     }
 
-    fn entry(&mut self, code: *mut ffi::PyCodeObject) -> &mut Option<bool> {
+    fn entry(&mut self, code: *mut ffi::PyCodeObject) -> &mut Option<CodeKind> {
         self.codes.entry(code).or_insert_with(|| {
             // SAFETY: the code runs, and the caller has the GIL. The reference stays.
             unsafe { ffi::Py_INCREF(code.cast()) };
@@ -520,7 +524,8 @@ impl Frames {
 }
 
 /// Where a stack's program is, as `train.py:12 in step`: its innermost frame outside of accelrt, of
-/// installed packages and of Python's library, else its innermost one. `None` for an unknown stack.
+/// installed packages and of Python's library, else its innermost one. Comprehensions and lambdas
+/// count as their function. `None` for an unknown stack.
 pub(crate) fn site(py: Python<'_>, stack: StackId) -> Option<String> {
     let (file, line, name) = program_place(py, stack)?;
     Some(format!("{file}:{line} in {name}"))
@@ -529,18 +534,22 @@ pub(crate) fn site(py: Python<'_>, stack: StackId) -> Option<String> {
 /// As [`site`]: the file, the line and the function's name.
 pub(crate) fn program_place(py: Python<'_>, stack: StackId) -> Option<(String, i32, String)> {
     let places = copied(stack);
-    let of_program = places.iter().find(|place| is_of_program(py, place.code));
-    let place = of_program.or_else(|| places.first())?;
+    let find = |kind| places.iter().find(|place| kind_of_code(py, place.code) == kind);
+    let place = find(CodeKind::Program).or_else(|| find(CodeKind::Anonymous));
+    let place = place.or_else(|| places.first())?;
     let text = |name| text_of(py, place.code, name);
-    Some((text(intern!(py, "co_filename"))?, place.line, text(intern!(py, "co_name"))?))
+    let mut name = text(intern!(py, "co_name"))?;
+    if is_anonymous(&name) {
+        // Only the qualified name has the function: its frame is over, or another thread's.
+        let qualified = text(intern!(py, "co_qualname")).unwrap_or_default();
+        let outer = enclosing(&qualified).rsplit('.').next();
+        name = outer.filter(|outer| !outer.is_empty()).unwrap_or("<module>").to_owned();
+    }
+    Some((text(intern!(py, "co_filename"))?, place.line, name))
 }
 
-/// True for code outside of accelrt, of installed packages and of Python's library.
-fn is_of_program(py: Python<'_>, code: *mut ffi::PyCodeObject) -> bool {
-    text_of(py, code, intern!(py, "co_filename")).is_some_and(|file| {
-        let is_ours = package_folder(py).is_some_and(|folder| file.starts_with(&*folder));
-        !is_ours && !LIBRARIES.iter().any(|part| file.contains(part))
-    })
+fn kind_of_code(py: Python<'_>, code: *mut ffi::PyCodeObject) -> CodeKind {
+    kind_of(py, |name| text_of(py, code, name))
 }
 
 fn text_of(
@@ -551,12 +560,6 @@ fn text_of(
     let text = code_of(py, code).getattr(name).ok()?;
     // A file's name need not be UTF-8.
     Some(text.cast::<PyString>().ok()?.to_string_lossy().into_owned())
-}
-
-/// The folder of accelrt's package, with a slash behind it.
-fn package_folder(py: Python<'_>) -> Option<String> {
-    let file: String = py.import("accelrt").ok()?.getattr("__file__").ok()?.extract().ok()?;
-    Some(file[..=file.rfind('/')?].to_owned())
 }
 
 fn copied(stack: StackId) -> Vec<Place> {

@@ -5,6 +5,8 @@
 
 const LIBRARY =
   /site-packages|dist-packages|torchinductor|[\\/](torch|triton)[\\/]|[\\/]lib[\\/]python/;
+// Parts of functions, which stand for the function around them.
+const ANONYMOUS = /^<(listcomp|setcomp|dictcomp|genexpr|lambda)>$/;
 const PYTHON = /\.py$|^<|\.ipynb|ipykernel/;
 
 class MemoryModel {
@@ -203,7 +205,8 @@ function programFrame(stack, frames) {
   const ofPython = stack.filter((frame) => isPythonFrame(frames[frame]));
   const ofProgram = ofPython.filter((frame) => !LIBRARY.test(frames[frame][1]));
   const known = stack.filter((frame) => frames[frame][0] || frames[frame][1]);
-  return ofProgram[0] ?? ofPython[0] ?? known[0] ?? null;
+  const named = ofProgram.find((frame) => !ANONYMOUS.test(frames[frame][0]));
+  return named ?? ofProgram[0] ?? ofPython[0] ?? known[0] ?? null;
 }
 
 function frameText([name, file, line]) {
