@@ -182,3 +182,30 @@ pub unsafe extern "C" fn accelrt_history_get_events(
         unsafe { write_all(&fitting, events, each_bytes, "events") }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Goal: the field is a text of C that ends, and has as many whole letters as fit. Method:
+        /// texts of letters of one to four bytes, of which many are as long as the field.
+        #[test]
+        fn name_ends_in_its_field(
+            text in proptest::collection::vec(prop::sample::select(vec!["a", "é", "€", "😀"]), 0..80)
+        ) {
+            let text = text.concat();
+            let field = name(&text);
+            let end = field.iter().position(|byte| *byte == 0);
+            prop_assert!(end.is_some(), "{:?} has no end", text);
+            let end = end.expect("just seen");
+            let bytes: Vec<u8> = field[..end].iter().map(|byte| byte.cast_unsigned()).collect();
+            let shown = std::str::from_utf8(&bytes);
+            prop_assert!(shown.is_ok_and(|shown| text.starts_with(shown)), "{:?}", shown);
+            let next = text[end..].chars().next().map_or(0, char::len_utf8);
+            prop_assert!(next == 0 || end + next > NAME_BYTES - 1, "{:?}", shown);
+        }
+    }
+}

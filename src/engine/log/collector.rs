@@ -262,6 +262,12 @@ impl Log {
         }
     }
 
+    /// Keeps other threads from collecting until the guard is dropped.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn hold(&self) -> impl Sized + use<'_> {
+        self.inner.lock()
+    }
+
     /// Collects, unless another thread collects at this moment.
     #[cold]
     fn try_collect(&self) {

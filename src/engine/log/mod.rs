@@ -29,6 +29,8 @@ pub(crate) mod immediate;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod memory_record;
+#[cfg(all(test, not(loom)))]
+mod model_tests;
 pub(crate) mod names;
 pub(crate) mod process;
 pub(crate) mod record;

@@ -29,6 +29,8 @@ pub use events::{MemoryEvent, MemoryHistory};
 pub use ranges::{PassedRange, RangeHistory};
 pub use tag::{MemoryTag, memory_tag};
 #[cfg(test)]
+mod model_tests;
+#[cfg(test)]
 mod played_events;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,8 @@ mod chrome_trace;
 mod json;
 pub(crate) mod library_calls;
 mod memory;
+#[cfg(test)]
+mod model_tests;
 mod occupancy;
 pub(crate) mod profile;
 #[cfg(test)]
