@@ -53,12 +53,18 @@ MKL_LIBRARY = $(lastword $(wildcard $(MATH)/lib/libmkl_rt.so.?))
 FAKE_OPENCL_LIBRARY = $(call absolute,$(TARGET_DIR)/tmp/libfake_opencl_whole.so)
 FAKE_DEVICES := devices=2,priorities=1,strict=1,memory=64G,command_us=20
 BENCH_DIR := $(TARGET_DIR)/bench
-# libtest names a test that runs for a minute and waits for ever: here what does not end is ended.
+# libtest has no time limit. The watchdog prints the stacks of a test that runs for HANG_TEST_S seconds
+# (tests/watchdog/longer.toml lists the longer ones) and ends it, and a binary after HANG_S.
+HANG_TEST_S ?= 120
 HANG_S ?= 1800
 RUNNER := CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUNNER
 
-test-debug test-device test-release test-asan test-xpu core stress faults loom asan tsan: \
-	export $(RUNNER) = timeout --foreground --kill-after=10 $(HANG_S)
+WATCHED := test-debug test-device test-release test-asan test-xpu test-xpu-fake core stress faults \
+	loom asan tsan
+$(WATCHED): export $(RUNNER) = tests/watchdog/watch.py
+export HANG_TEST_S HANG_S
+# Sanitizers are slow, and a model takes as long as it has interleavings.
+test-asan asan tsan loom: HANG_TEST_S := 600
 
 # The environment has one module at a time.
 .NOTPARALLEL:

@@ -7,12 +7,14 @@ enough. Tests that are about settings, forks or exits start processes of their o
 """
 
 import asyncio
+import faulthandler
 import os
 import signal
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import settings
 
 import accelrt
@@ -45,8 +47,12 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return [f"accelerator: {KIND}, {count} devices, {name}"]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what the kind cannot run."""
+    """Skip what the kind cannot run; start the watchdog of a longer test anew, with its time."""
+    if longer := item.get_closest_marker("longer"):
+        errors = item.config.stash[fault_handler_stderr_fd_key]
+        faulthandler.dump_traceback_later(longer.args[0], file=errors, exit=True)
     if reason := why_not(item):
         pytest.skip(reason)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-# A limit for hangs, far above what any of them takes. Who plants hangs sets a lower one.
-LIMIT_SECONDS = int(os.environ.get("TEST_LIMIT_SECONDS", "120"))
+# A limit for hangs, below that of a test, whose end would not show the threads of the process.
+LIMIT_SECONDS = int(os.environ.get("TEST_LIMIT_SECONDS", "100"))
 
 
 def run(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":

@@ -26,8 +26,10 @@ SCHEDULES = ("seed:1", "seed:2,strategy:pct")
 FEATURES = os.environ.get("TEST_FEATURES", "async,capi,cuda,xpu")
 # Of each random test; `make test` runs more of them without a schedule.
 PROGRAMS = "100"
-# Far above what a suite takes; hangs end earlier, by the tests' own watchdogs.
-LIMIT_SECONDS = 300
+# Names a test that hangs, and prints all stacks.
+WATCHDOG = HERE.parent / "watchdog" / "watch.py"
+# Far above what a suite takes; hangs end earlier, by the watchdog.
+LIMIT_SECONDS = 600
 
 
 def binaries() -> dict[str, str]:
@@ -86,7 +88,7 @@ def run_with(suite: str, binary: str, names: list[str], schedule: str, choices: 
     settings = {"ACCELRT_TEST_SCHEDULE": schedule, "ACCELRT_TEST_PROGRAMS": PROGRAMS}
     settings["ACCELRT_TEST_CHOICES"] = str(choices)
     started = time.monotonic()
-    command = [binary, "--exact", "--test-threads=1", *names]
+    command = [sys.executable, str(WATCHDOG), binary, "--exact", "--test-threads=1", *names]
     try:
         ended = subprocess.run(  # noqa: S603  what was built
             command,

@@ -1,5 +1,6 @@
 """Four devices for every test, each with what the test before has left: nothing."""
 
+import faulthandler
 import os
 
 # Before the runtime's first use, which `import torch` is not.
@@ -9,8 +10,17 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 import accelrt.testing  # noqa: F401 - before the first use of a device, for its schedules
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Start the watchdog of a longer test anew, with its time."""
+    if longer := item.get_closest_marker("longer"):
+        errors = item.config.stash[fault_handler_stderr_fd_key]
+        faulthandler.dump_traceback_later(longer.args[0], file=errors, exit=True)
 
 
 @pytest.fixture(autouse=True)
