@@ -95,6 +95,9 @@ mod python;
 pub mod testing;
 pub mod traces;
 
+#[cfg(all(test, not(loom)))]
+#[path = "../tests/common/edges.rs"]
+mod edges;
 #[cfg(test)]
 #[path = "../tests/common/numbers.rs"]
 mod numbers;

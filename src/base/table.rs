@@ -210,7 +210,11 @@ impl<T> IndexMut<Id<T>> for Records<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::numbers::Numbers;
+    use crate::seed::seed;
 
     #[test]
     fn numbers_of_values_that_are_gone_are_used_again_the_last_of_them_first() {
@@ -225,5 +229,59 @@ mod tests {
         }
         let values = table.iter().map(|(id, value)| (id.number(), *value));
         assert_eq!(values.collect::<Vec<_>>(), [(1, "e"), (2, "b"), (3, "d"), (4, "f")]);
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Item(u64, Option<Id<Item>>);
+
+    impl Record for Item {
+        fn blank() -> Self {
+            Self(0, None)
+        }
+
+        fn link(&mut self) -> &mut Option<Id<Self>> {
+            &mut self.1
+        }
+    }
+
+    #[test]
+    fn tables_agree_with_a_map_of_ids() {
+        // Goal: ids are those of the last removed values, values stay where they are, and counts
+        // are exact. Method: random insertions and removals, often down to no value; both tables
+        // give out the same ids.
+        let mut random = Numbers::new(seed());
+        let (mut table, mut records) = (Table::default(), Records::default());
+        let (mut model, mut removed) = (BTreeMap::new(), Vec::<Id<u64>>::new());
+        for value in 1..3_000_u64 {
+            let grows = random.below(if value / 500 % 2 == 0 { 3 } else { 2 }) > 0;
+            if grows || model.is_empty() {
+                let fresh = u32::try_from(model.len() + 1).unwrap();
+                let expected = removed.pop().map_or(fresh, Number::number);
+                assert_eq!(table.next_id().number(), expected);
+                let id = table.insert(value);
+                let record = records.insert(Item(value, None));
+                assert_eq!([id.number(), record.number()], [expected; 2]);
+                assert_eq!(model.insert(expected, value), None);
+            } else {
+                let nth = [0, model.len() - 1, random.below(model.len())][random.below(3)];
+                let (number, known) = model.iter().nth(nth).map(|(id, it)| (*id, *it)).unwrap();
+                model.remove(&number);
+                let id = Number::from_number(number);
+                assert_eq!(table.remove(id), known);
+                assert_eq!(table.get(id), None);
+                records.remove(Number::from_number(number));
+                removed.push(id);
+            }
+            assert_eq!(records.len(), model.len());
+            let values = table.iter().map(|(id, value)| (id.number(), *value));
+            assert!(values.eq(model.iter().map(|(id, value)| (*id, *value))));
+            for (number, value) in &model {
+                let record = records.or_blank(Some(Number::from_number(*number)));
+                assert_eq!(record.0, *value);
+            }
+            assert_eq!(records.or_blank(None).0, 0, "the blank is not written");
+        }
+        let last = u32::try_from(model.len() + removed.len()).unwrap();
+        assert_eq!(table.get(Number::from_number(last + 1)), None);
     }
 }

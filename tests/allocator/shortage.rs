@@ -109,6 +109,34 @@ fn a_limit_holds_although_the_device_has_more() {
 }
 
 #[test]
+fn the_last_byte_of_a_limit_is_given() {
+    // Goal: a request that fills device or limit exactly succeeds, and one byte more fails. Method:
+    // each policy, with nothing and something held, by one request and by many.
+    let capacity = 64 * MIB;
+    for policy in ["policy:native", "policy:torch", "policy:torch,expandable_segments:True"] {
+        for (fraction, limit) in [(1.0, capacity), (0.5, capacity / 2)] {
+            for held_bytes in [0, 10 * MIB, 12 * MIB, limit - 10 * MIB] {
+                let bench = Bench::of_capacity(policy, capacity);
+                bench.allocator.set_memory_fraction(fraction).unwrap();
+                let _held = (held_bytes > 0).then(|| bench.take(held_bytes));
+                let at = format!("{policy}, {held_bytes} of {limit}");
+                let rest = limit - bench.reserved_bytes();
+                bench.request(Request::new(rest + 1, 0)).expect_err(&at);
+                let block = bench.request(Request::new(rest, 0)).expect(&at);
+                assert_eq!(bench.reserved_bytes(), limit, "{at}");
+                bench.request(Request::new(1, 0)).expect_err(&at);
+                bench.free(block);
+                bench.empty_cache();
+                let rest = limit - bench.reserved_bytes();
+                let blocks: Vec<_> = (0..rest / MIB).map(|_| bench.take(MIB)).collect();
+                bench.request(Request::new(MIB, 0)).expect_err(&at);
+                drop(blocks);
+            }
+        }
+    }
+}
+
+#[test]
 fn above_the_fraction_a_request_can_fail_before_anything_goes_back() {
     let settings = "policy:native,exact_statistics:True,throw_on_cudamalloc_oom:True,\
         per_process_memory_fraction:0.05";

@@ -7,6 +7,8 @@
 
 #[path = "../common/child.rs"]
 mod child;
+#[path = "../common/edges.rs"]
+mod edges;
 #[path = "../common/gate.rs"]
 mod gate;
 #[path = "../common/numbers.rs"]

@@ -1,11 +1,13 @@
 //! Making buffers and slicing them: what a view says, and what keeps memory alive.
 
+use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
 use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceError, DeviceKind, Error, MemoryError, Runtime, StreamGuard};
 
+use crate::edges::edges;
 use crate::support::{CAPACITY, Machine};
 
 #[test]
@@ -90,21 +92,78 @@ fn slices_of_slices_are_views_of_the_same_bytes() {
     }
 }
 
+/// All bounds of ranges at the edges of a view of so many bytes.
+fn bounds(bytes: usize) -> Vec<Bound<usize>> {
+    let edges = edges(&[bytes]).into_iter();
+    edges.flat_map(|edge| [Included(edge), Excluded(edge)]).chain([Unbounded]).collect()
+}
+
 #[test]
-fn a_range_outside_a_view_is_refused_with_its_numbers() {
+fn slice_agrees_with_numbers_without_overflow() {
+    // Goal: each kind of bound, at the ends of the view and of the numbers, selects the bytes that
+    // it names or is refused with its numbers. Method: all pairs of bounds; the model is wider.
     let machine = Machine::cpu(1);
-    let view = machine.runtime.empty(100, machine.device()).unwrap().slice(10..60).unwrap();
-    #[expect(clippy::reversed_empty_ranges, reason = "refusing it is what this is about")]
-    let ranges = [0..51, 50..51, 30..20, 60..70, usize::MAX - 1..usize::MAX];
-    for range in ranges {
-        let Err(Error::Memory(MemoryError::RangeOutside { start, end, bytes })) =
-            view.slice(range.clone())
-        else {
-            panic!("{range:?} was given out")
-        };
-        assert_eq!((start, end, bytes), (range.start, range.end, 50));
+    for bytes in [0, 1, 2, 50] {
+        let whole = machine.runtime.empty(bytes + 20, machine.device()).unwrap();
+        let view = whole.slice(10..10 + bytes).unwrap();
+        let pairs = bounds(bytes).into_iter();
+        for (from, to) in pairs.flat_map(|from| bounds(bytes).into_iter().map(move |to| (from, to)))
+        {
+            let start = match from {
+                Included(first) => first as u128,
+                Excluded(before) => before as u128 + 1,
+                Unbounded => 0,
+            };
+            let end = match to {
+                Included(last) => last as u128 + 1,
+                Excluded(end) => end as u128,
+                Unbounded => bytes as u128,
+            };
+            let [first, behind] = [start, end].map(|it| usize::try_from(it).unwrap_or(usize::MAX));
+            match view.slice((from, to)) {
+                Ok(part) => {
+                    assert!(start <= end && end <= bytes as u128, "{from:?} {to:?} of {bytes}");
+                    assert_eq!((part.offset(), part.nbytes()), (10 + first, behind - first));
+                    let begin = whole.address().unwrap() + 10 + first as u64;
+                    assert_eq!(part.address().unwrap(), begin);
+                }
+                Err(Error::Memory(MemoryError::RangeOutside {
+                    start: from,
+                    end: to,
+                    bytes: of,
+                })) => {
+                    assert!(start > end || end > bytes as u128, "{from:?} {to:?} of {bytes}");
+                    assert_eq!((from, to, of), (first, behind, bytes));
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
     }
-    assert!(view.slice(..=usize::MAX).is_err());
+}
+
+#[test]
+fn copies_inside_a_buffer_overlap_or_touch() {
+    // Goal: a copy between views that touch is done, and one between views that share a byte is
+    // refused. Method: all pairs of views of one size in a small buffer, against a vector.
+    let machine = Machine::cpu(1);
+    let (stream, buffer) = (machine.home(), machine.runtime.empty(6, machine.device()).unwrap());
+    for bytes in 1..=6 {
+        let begins = || 0..=6 - bytes;
+        for (from, to) in begins().flat_map(|from| begins().map(move |to| (from, to))) {
+            let mut expected = [0, 1, 2, 3, 4, 5];
+            buffer.copy_from_slice(&expected, &stream).unwrap();
+            let view = |begin| buffer.slice(begin..begin + bytes).unwrap();
+            let copy = view(to).copy_from(&view(from), &stream);
+            if from.abs_diff(to) < bytes {
+                let refused = matches!(copy, Err(Error::Memory(MemoryError::CopyOverlap { .. })));
+                assert!(refused, "{bytes} bytes from {from} to {to}: {copy:?}");
+            } else {
+                copy.unwrap();
+                expected.copy_within(from..from + bytes, to);
+            }
+            assert_eq!(buffer.read_to_vec().unwrap(), expected, "{bytes} from {from} to {to}");
+        }
+    }
 }
 
 #[test]

@@ -26,6 +26,14 @@ fn waits_that_end_early_and_work_that_did_not_run_have_kinds_of_their_own() {
         gate.open();
         assert_eq!(kind(waiting.synchronize()), ErrorKind::Cancelled, "an inherited one too");
         assert_eq!(kind(stream.synchronize()), ErrorKind::Cancelled);
+        let gate = Gate::shut(&stream);
+        waiting.wait_stream(&stream).unwrap();
+        for stream in [&stream, &waiting] {
+            stream.enqueue(|| ()).unwrap();
+            stream.cancel().unwrap();
+        }
+        gate.open();
+        assert_eq!(kind(runtime.synchronize(CPU)), ErrorKind::Cancelled, "of both");
         stream.enqueue(|| Err::<(), _>("an error")).unwrap();
         waiting.enqueue(|| panic!("a panic")).unwrap();
         assert_eq!(kind(runtime.synchronize(CPU)), ErrorKind::TaskFailed, "of both");

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from distributed import Worker
 
 pytestmark = [
+    pytest.mark.longer(1500),
     pytest.mark.skipif(KIND != "cpu", reason="the clusters are of cpu devices"),
     pytest.mark.filterwarnings("default"),  # those of other packages
 ]

@@ -22,6 +22,7 @@ from accelrt.dask.worker import _choose, environment_name
 from kinds import KIND
 
 pytestmark = [
+    pytest.mark.longer(600),
     pytest.mark.skipif(KIND != "cpu", reason="the clusters are of cpu devices"),
     pytest.mark.filterwarnings("default"),  # those of other packages
 ]

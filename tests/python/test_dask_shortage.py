@@ -23,6 +23,7 @@ from dask_stores import LIMIT_S, VALUE_BYTES, fill, limited, made_store
 from kinds import KIND
 
 pytestmark = [
+    pytest.mark.longer(600),
     pytest.mark.skipif(KIND != "cpu", reason="the stores are of cpu devices"),
     pytest.mark.filterwarnings("default"),  # those of other packages
 ]

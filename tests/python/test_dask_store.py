@@ -30,6 +30,7 @@ from kinds import KIND
 from processes import LIMIT_SECONDS
 
 pytestmark = [
+    pytest.mark.longer(600),
     pytest.mark.skipif(KIND != "cpu", reason="the stores are of cpu devices"),
     pytest.mark.filterwarnings("default"),  # those of other packages
 ]

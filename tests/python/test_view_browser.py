@@ -38,10 +38,13 @@ OWN = ROOT / "tests/data/own_gpt_fixed.ops.csv"
 SHARED = ROOT.parent / "shared/traces/pytorch"
 PICTURES = os.environ.get("PICTURES")
 
-pytestmark = pytest.mark.skipif(
-    chromium.PATH is None and not os.environ.get("TEST_NEEDS_CHROMIUM"),
-    reason="there is no chromium: make peers installs it",
-)
+pytestmark = [
+    pytest.mark.longer(600),
+    pytest.mark.skipif(
+        chromium.PATH is None and not os.environ.get("TEST_NEEDS_CHROMIUM"),
+        reason="there is no chromium: make peers installs it",
+    ),
+]
 
 
 @contextlib.contextmanager

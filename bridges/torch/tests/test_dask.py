@@ -25,7 +25,10 @@ from accelrt_torch.dask import TensorOnHost
 if TYPE_CHECKING:
     from distributed import Worker
 
-pytestmark = pytest.mark.filterwarnings("default")  # those of other packages
+pytestmark = [
+    pytest.mark.longer(600),
+    pytest.mark.filterwarnings("default"),  # those of other packages
+]
 
 LIMIT_S = 300
 COUNT = 1 << 19

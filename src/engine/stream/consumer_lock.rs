@@ -202,3 +202,68 @@ impl<T> fmt::Debug for ConsumerLock<T> {
             .finish()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::numbers::Numbers;
+    use crate::seed::seed;
+
+    #[test]
+    fn states_agree_with_the_table() {
+        // Goal: each step has the effect that the table at the head of this file gives it, and a
+        // resume of an earlier parking has none. Method: random steps of one thread.
+        let mut random = Numbers::new(seed());
+        let lock = ConsumerLock::new(());
+        let (mut is_queued, mut guard, mut parked) = (false, None, None);
+        let mut earlier = Vec::<Parking>::new();
+        let next = |is_new: bool| if is_new { Next::Schedule } else { Next::Nothing };
+        for step in 0..5_000 {
+            let is_idle = !is_queued && guard.is_none() && parked.is_none();
+            assert_eq!((lock.is_idle(), lock.parking()), (is_idle, parked), "{step}");
+            match random.below(7) {
+                0 => {
+                    assert_eq!(lock.schedule_if_idle(), next(is_idle), "{step}");
+                    is_queued |= is_idle;
+                }
+                1 if is_queued => {
+                    let entered = lock.enter_from_run_queue();
+                    assert_eq!(entered.is_some(), guard.is_none() && parked.is_none(), "{step}");
+                    is_queued = false;
+                    guard = entered.or(guard);
+                }
+                2 => {
+                    let entered = lock.enter_to_help();
+                    assert_eq!(entered.is_some(), guard.is_none() && parked.is_none(), "{step}");
+                    guard = entered.or(guard);
+                }
+                3 => {
+                    let Some(inside) = guard.take() else { continue };
+                    assert_eq!(inside.leave(), !is_queued, "{step}");
+                }
+                4 => {
+                    let Some(inside) = guard.take() else { continue };
+                    assert_eq!(inside.leave_with_work(), next(!is_queued), "{step}");
+                    is_queued = true;
+                }
+                5 => {
+                    let Some(inside) = guard.take() else { continue };
+                    let parking = inside.park();
+                    assert!(!earlier.contains(&parking), "{step}");
+                    parked = Some(parking);
+                }
+                _ if random.below(3) == 0 && !earlier.is_empty() => {
+                    let late = earlier[random.below(earlier.len())];
+                    assert_eq!(lock.unpark(late), Next::Nothing, "{step}");
+                }
+                _ => {
+                    let Some(parking) = parked.take() else { continue };
+                    assert_eq!(lock.unpark(parking), next(!is_queued), "{step}");
+                    is_queued = true;
+                    earlier.push(parking);
+                }
+            }
+        }
+        assert!(earlier.len() > 100);
+    }
+}

@@ -228,19 +228,36 @@ impl Drop for Marks {
 mod tests {
     use super::*;
     use crate::backend::null::{NullBackend, NullConfig};
+    use crate::numbers::Numbers;
+    use crate::seed::seed;
 
     #[test]
-    fn a_value_held_for_a_task_that_is_already_done_is_dropped_at_once() {
-        // Goal: the value is not retained until a later task is done. Method: the counter passes
-        // the task before the value is inserted, and nothing polls afterwards.
+    fn values_are_held_until_their_task_is_done() {
+        // Goal: a value is dropped as soon as the device has done its task, also when that is
+        // before it is held, and not earlier. Method: random tickets next to the known progress.
         let backend: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
         let progress = Progress::new(1, false);
         let marks = Marks::new(&backend, &progress);
-        let [done, pending] = [(); 2].map(|()| Arc::new(()));
-        marks.reached(2);
-        marks.hold(2, Box::new(Arc::clone(&done)));
-        marks.hold(3, Box::new(Arc::clone(&pending)));
-        let owners = [&done, &pending].map(Arc::strong_count);
-        assert_eq!((owners, marks.held_until()), ([1, 2], Some(3)));
+        let mut random = Numbers::new(seed());
+        let (mut held, mut done) = (Vec::<(u64, Arc<()>)>::new(), 5);
+        marks.reached(done);
+        for _ in 0..1_000 {
+            let near = done + 3 - random.below(6) as u64;
+            if random.below(3) == 0 {
+                marks.reached(near);
+                done = done.max(near);
+            } else {
+                let value = Arc::new(());
+                marks.hold(near, Box::new(Arc::clone(&value)));
+                held.push((near, value));
+            }
+            for (ticket, value) in &held {
+                let is_held = Arc::strong_count(value) == 2;
+                assert_eq!(is_held, *ticket > done, "{ticket} after {done}");
+            }
+            held.retain(|(ticket, _)| *ticket > done);
+            let last = held.iter().map(|(ticket, _)| *ticket).max();
+            assert_eq!(marks.held_until(), last);
+        }
     }
 }

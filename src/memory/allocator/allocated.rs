@@ -203,7 +203,8 @@ pub(super) struct Handouts {
 }
 
 impl Handouts {
-    const SPAN: u64 = 1 << 24;
+    /// Few in tests, which cross the ends of spans.
+    const SPAN: u64 = if cfg!(test) { 5 } else { 1 << 24 };
 
     pub(super) fn next(&mut self) -> u64 {
         static SPANS: AtomicU64 = AtomicU64::new(0);
@@ -214,5 +215,22 @@ impl Handouts {
         }
         self.next += 1;
         self.next
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn handouts_of_two_allocators_are_unique() {
+        let mut allocators = [Handouts::default(), Handouts::default()];
+        let mut seen = BTreeSet::new();
+        for number in 0..400 {
+            let handout = allocators[usize::from(number % 3 == 0)].next();
+            assert!(handout > 0 && seen.insert(handout), "{handout} was given out before");
+        }
     }
 }

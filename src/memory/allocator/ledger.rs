@@ -208,3 +208,68 @@ impl Ledger {
         self.limits.taken_bytes.checked_sub(threshold_bytes).filter(|bytes| *bytes > 0)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::edges::edges;
+
+    fn ledger(settings: &str, purpose: Purpose) -> Ledger {
+        Ledger::new(settings.parse().unwrap(), 1000, purpose)
+    }
+
+    #[test]
+    fn what_is_left_is_within_limit_and_device() {
+        for (fraction, most) in [("0.5", 500), ("1.0", usize::MAX)] {
+            let settings = format!("per_process_memory_fraction:{fraction}");
+            let mut ledger = ledger(&settings, Purpose::Device);
+            for taken_bytes in edges(&[500, 1000]).into_iter().filter(|it| *it <= 1001) {
+                ledger.limits.taken_bytes = taken_bytes;
+                for device_free_bytes in edges(&[500_usize.saturating_sub(taken_bytes), 1000]) {
+                    let is_limited = most < usize::MAX;
+                    let left = if is_limited { most.saturating_sub(taken_bytes) } else { most };
+                    let expected = left.min(device_free_bytes);
+                    assert_eq!(ledger.left_bytes(device_free_bytes), expected, "{taken_bytes}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn garbage_begins_one_byte_above_the_threshold() {
+        let settings = "per_process_memory_fraction:0.5,garbage_collection_threshold:0.5";
+        let mut ledger = ledger(settings, Purpose::Device);
+        for taken_bytes in edges(&[250, 500]).into_iter().filter(|it| *it <= 1000) {
+            ledger.limits.taken_bytes = taken_bytes;
+            let above = (taken_bytes > 250).then(|| taken_bytes - 250);
+            assert_eq!(ledger.bytes_above_threshold(), above, "{taken_bytes}");
+            assert_eq!(ledger.chooses_among_free(), above.is_some(), "{taken_bytes}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_oversize_from_the_limit_on() {
+        let limited = ledger("max_split_size_mb:32", Purpose::Device);
+        let most = 32 << 20;
+        for bytes in edges(&[most]) {
+            assert_eq!(limited.is_oversize(bytes), bytes >= most, "{bytes}");
+            assert!(!ledger("", Purpose::Device).is_oversize(bytes));
+        }
+        assert!(limited.chooses_among_free());
+    }
+
+    #[test]
+    fn each_reason_against_thread_caches_suffices() {
+        let caches = |settings, purpose| ledger(settings, purpose).has_thread_caches();
+        assert!(caches("policy:native", Purpose::Device) && caches("", Purpose::Heap));
+        assert!(!caches("policy:native", Purpose::Pinned));
+        for reason in ["policy:torch", "exact_statistics:True", "deterministic:True"] {
+            assert!(!caches(reason, Purpose::Device), "{reason}");
+        }
+        assert!(!caches("pinned_max_cached_size_mb:64", Purpose::Heap));
+        assert!(caches("policy:native,pinned_max_cached_size_mb:64", Purpose::Device));
+        let mut closed = ledger("policy:native", Purpose::Device);
+        closed.is_closed = true;
+        assert!(!closed.has_thread_caches());
+    }
+}

@@ -136,6 +136,7 @@ pub(super) fn part_of(bytes: usize, fraction: f64) -> usize {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::edges::edges;
 
     #[test]
     fn what_the_device_said_to_be_free_holds_until_it_gives_or_takes() {
@@ -168,5 +169,32 @@ mod tests {
         limits.leave(0);
         limits.note_left(0);
         assert_eq!(limits.segment_free_bytes(90), 20);
+    }
+
+    #[test]
+    fn limits_agree_with_wider_numbers_at_their_edges() {
+        // Goal: the last byte below a limit is given, one more is refused, and nothing overflows.
+        // Method: all pairs of numbers at the edges of the limit, the device and the type.
+        let total_bytes = 1000;
+        for (fraction, most) in [(0.0, 0), (0.5, 500), (0.999, 999), (1.0, u128::MAX)] {
+            let parts = [250, 500, 999, total_bytes];
+            for taken_bytes in edges(&parts).into_iter().filter(|it| *it <= total_bytes) {
+                for bytes in edges(&parts.map(|part| part.saturating_sub(taken_bytes))) {
+                    let mut limits = Limits { taken_bytes, ..Limits::new(total_bytes) };
+                    limits.set_fraction(fraction);
+                    let sum = taken_bytes as u128 + bytes as u128;
+                    let is_above = bytes > 0 && sum > most.min(usize::MAX as u128);
+                    let at = format!("{bytes} to {taken_bytes} of {total_bytes} * {fraction}");
+                    assert_eq!(limits.is_above(bytes), is_above, "{at}");
+                    let is_only_above = !is_above && sum > 250;
+                    assert_eq!(limits.is_only_above(bytes, 0.25), is_only_above, "{at}");
+                    assert_eq!(limits.take(bytes), !is_above, "{at}");
+                    let after = if is_above { taken_bytes } else { taken_bytes + bytes };
+                    assert_eq!(limits.taken_bytes, after, "{at}");
+                    assert_eq!(limits.held_bytes(), taken_bytes, "{at}: nothing was given yet");
+                    assert_eq!(limits.is_settled(), is_above, "{at}");
+                }
+            }
+        }
     }
 }

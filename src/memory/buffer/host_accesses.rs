@@ -195,3 +195,68 @@ impl Drop for HostAccess<'_> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::numbers::Numbers;
+    use crate::seed::seed;
+
+    /// An access of the model: 0 for a counted one.
+    type Entry = (u64, AccessedBytes);
+
+    #[test]
+    fn host_accesses_agree_with_a_list() {
+        // Goal: each new use finds what it conflicts with, and nothing is counted when all have
+        // left. Method: random accesses to four bytes enter, queue, are announced and leave.
+        let mut random = Numbers::new(seed());
+        let mut known = HostAccesses::default();
+        let (mut inside, mut announced, mut last) = (Vec::<Entry>::new(), 0, 0);
+        for step in 0..3_000 {
+            let start = random.below(4);
+            let bytes = start..start + 1 + random.below(4 - start);
+            let accessed = AccessedBytes { bytes, writes: random.below(2) == 0 };
+            let writes = accessed.writes;
+            let counted = || inside.iter().filter(|(ticket, _)| *ticket == 0);
+            let queued = || inside.iter().filter(|(ticket, _)| *ticket > 0);
+            let meets = counted().any(|(_, it)| it.writes || writes);
+            assert_eq!(known.conflict_with(writes), meets, "{step}");
+            let waits = queued().any(|(_, it)| it.conflicts(&accessed));
+            assert_eq!(known.has_waiter_before(&accessed), waits, "{step}");
+            for (ticket, own) in queued() {
+                let before = queued().filter(|(other, it)| other < ticket && it.conflicts(own));
+                let is_next =
+                    before.count() == 0 && !counted().any(|(_, it)| it.writes || own.writes);
+                assert_eq!(known.is_next(*ticket, own), is_next, "{step}");
+            }
+            assert_eq!(known.has_any(), announced + inside.len() > 0, "{step}");
+            let leaves = step % 60 > 30 || inside.len() > 6;
+            match random.below(4) {
+                _ if leaves && !inside.is_empty() => {
+                    let (ticket, gone) = inside.remove(random.below(inside.len()));
+                    match ticket {
+                        0 => known.leave(gone.writes),
+                        _ => assert!(known.remove_waiter(ticket).is_empty()),
+                    }
+                }
+                0 if announced > 0 => {
+                    known.withdraw();
+                    announced -= 1;
+                }
+                1 if announced < 3 && !leaves => {
+                    known.announce();
+                    announced += 1;
+                }
+                _ if meets || waits => {
+                    last += 1;
+                    assert_eq!(known.add_waiter(accessed.clone()), last);
+                    inside.push((last, accessed));
+                }
+                _ => {
+                    known.enter(writes);
+                    inside.push((0, accessed));
+                }
+            }
+        }
+    }
+}

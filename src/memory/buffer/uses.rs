@@ -60,7 +60,7 @@ impl LastTasks {
     /// Records one more task. The stream has done its tasks up to ticket `done`: if they include
     /// every recorded task, the byte range restarts from the bytes of `accessed`.
     #[inline]
-    fn note(&mut self, task: Task, accessed: &AccessedBytes, done: u64) {
+    pub(super) fn note(&mut self, task: Task, accessed: &AccessedBytes, done: u64) {
         let AccessedBytes { bytes, writes } = accessed;
         let Range { start, end } = self.bytes;
         self.bytes = if self.task.ticket <= done {

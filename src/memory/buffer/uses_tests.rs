@@ -13,8 +13,10 @@ use crate::base::steps::steps_of;
 use crate::engine::event::Event;
 use crate::engine::stream::{Completion, Stream};
 use crate::memory::buffer::Buffer;
-use crate::memory::buffer::uses::{AccessedBytes, Task};
+use crate::memory::buffer::uses::{AccessedBytes, LastTasks, Task};
+use crate::numbers::Numbers;
 use crate::runtime::Runtime;
+use crate::seed::seed;
 
 fn runtime() -> Runtime {
     Runtime::new(Config::default()).unwrap()
@@ -199,4 +201,52 @@ fn some_failed_uses_of_ended_streams_are_retained_for_the_next_wait() {
     assert!(use_count(&shared) <= 200, "{} uses", use_count(&shared));
     shared.wait_for_host().unwrap_err();
     runtime.synchronize(Device::cpu(0)).unwrap_err();
+}
+
+/// All ranges of bytes below `end`, none of them empty.
+fn ranges(end: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+    (0..end).flat_map(move |first| (first + 1..=end).map(move |behind| first..behind))
+}
+
+#[test]
+fn accesses_conflict_by_shared_bytes_and_a_write() {
+    for (own, other) in ranges(5).flat_map(|own| ranges(5).map(move |other| (own.clone(), other))) {
+        let shares = own.clone().any(|byte| other.contains(&byte));
+        for (writes, other_writes) in [(false, false), (false, true), (true, false), (true, true)] {
+            let [a, b] = [(&own, writes), (&other, other_writes)]
+                .map(|(bytes, writes)| AccessedBytes { bytes: bytes.clone(), writes });
+            assert_eq!(a.conflicts(&b), shares && (writes || other_writes), "{a:?} {b:?}");
+        }
+    }
+}
+
+#[test]
+fn last_tasks_agree_with_a_list_of_accesses() {
+    // Goal: an access waits for the last task, or the last writer, of a stream whose bytes it
+    // meets. Method: random accesses to six bytes, also with tickets out of order; `done` is often
+    // the last ticket or next to it, which decides whether the range of bytes restarts.
+    let mut random = Numbers::new(seed());
+    let all: Vec<Range<usize>> = ranges(6).collect();
+    for _ in 0..300 {
+        let mut last = LastTasks::default();
+        let (mut newest, mut writer, mut hull) = (0, 0, 0..0);
+        for _ in 0..12 {
+            let bytes = all[random.below(all.len())].clone();
+            let accessed = AccessedBytes { bytes: bytes.clone(), writes: random.below(2) == 0 };
+            let ticket = (newest + random.below(3) as u64).saturating_sub(1).max(1);
+            let done = (newest + random.below(4) as u64).saturating_sub(2);
+            last.note(Task::any(ticket), &accessed, done);
+            let restarts = newest <= done;
+            hull =
+                if restarts { bytes } else { hull.start.min(bytes.start)..hull.end.max(bytes.end) };
+            newest = newest.max(ticket);
+            writer = if accessed.writes { writer.max(ticket) } else { writer };
+            for (bytes, writes) in all.iter().flat_map(|it| [(it, true), (it, false)]) {
+                let meets = bytes.clone().any(|byte| hull.contains(&byte));
+                let expected = [0, if writes { newest } else { writer }][usize::from(meets)];
+                let found = last.conflict(&AccessedBytes { bytes: bytes.clone(), writes });
+                assert_eq!(found.ticket, expected, "{bytes:?} {writes} of {last:?}");
+            }
+        }
+    }
 }
