@@ -112,10 +112,10 @@ fn a_limit_holds_although_the_device_has_more() {
 fn the_last_byte_of_a_limit_is_given() {
     // Goal: a request that fills device or limit exactly succeeds, and one byte more fails. Method:
     // each policy, with nothing and something held, by one request and by many.
-    let capacity = 64 * MIB;
+    let capacity = 80 * MIB; // pages of expandable segments have 20
     for policy in ["policy:native", "policy:torch", "policy:torch,expandable_segments:True"] {
         for (fraction, limit) in [(1.0, capacity), (0.5, capacity / 2)] {
-            for held_bytes in [0, 10 * MIB, 12 * MIB, limit - 10 * MIB] {
+            for held_bytes in [0, 20 * MIB, limit - 20 * MIB] {
                 let bench = Bench::of_capacity(policy, capacity);
                 bench.allocator.set_memory_fraction(fraction).unwrap();
                 let _held = (held_bytes > 0).then(|| bench.take(held_bytes));
