@@ -252,7 +252,8 @@ impl Values {
 /// Numbers next to a handle, and some further away.
 fn derived(handle: u64, numbers: &mut Numbers) -> Vec<u64> {
     let near = [GENERATION, 2 * GENERATION];
-    let near = near.into_iter().flat_map(|step| [handle.wrapping_add(step), handle.wrapping_sub(step)]);
+    let near =
+        near.into_iter().flat_map(|step| [handle.wrapping_add(step), handle.wrapping_sub(step)]);
     let flips = (0..64).map(|bit| handle ^ 1 << bit);
     let mut all: Vec<u64> = near.chain(flips).collect();
     all.extend(all.clone().into_iter().map(|number| number ^ 1 << 63));

@@ -16,6 +16,7 @@ use crate::backend::null::{NullBackend, NullConfig};
 use crate::base::device::Device;
 use crate::base::error::{FailureCause, StreamFailure};
 use crate::base::sync::models::{EVERY, model, model_without_fences};
+use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex, Sleeper, UnsafeCell};
 use crate::engine::event::Event;
 use crate::engine::stream::Stream;
@@ -28,7 +29,7 @@ use crate::engine::stream::enqueue::{Always, Checked};
 use crate::engine::stream::failures::Failures;
 use crate::engine::stream::internal::Marker;
 use crate::engine::stream::interrupt::Interrupt;
-use crate::engine::stream::latch::Latch;
+use crate::engine::stream::latch::{Latch, Outcome};
 use crate::engine::stream::loom_device::{self, HostDevice};
 use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::task_future::TaskFuture;
@@ -374,10 +375,27 @@ fn loom_a_cleared_error_is_dropped_by_the_last_release() {
             let failures = Arc::clone(&failures);
             thread::spawn(move || failures.release_cleared())
         };
-        failures.open(1, Arc::clone(&error));
+        failures.open(1, &error);
         failures.clear(2);
         asker.join().unwrap();
         assert_eq!(Arc::strong_count(&error), 1, "only this model has it");
+    });
+}
+
+/// Goal: an error that a handle has received does not come back. Method: a synchronise that is given
+/// up puts the error back while another thread receives it.
+#[test]
+fn loom_received_error_is_not_put_back() {
+    model(Some(2), || {
+        let world = World::new();
+        let error = StreamFailure::new(Device::cpu(0), 1, None, FailureCause::Unfinished);
+        error.set_ticket(1);
+        let cleared = Arc::new((Arc::clone(&error), AtomicBool::new(false)));
+        let receiver = world.spawn(move |world| world.core.end_received(&error));
+        world.core.put_back(cleared);
+        receiver.join().unwrap();
+        world.device.work();
+        assert!(world.core.failures.current().is_none(), "the error came back");
     });
 }
 
@@ -420,7 +438,7 @@ fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
             world.core.consumer_lock.enter_to_help().expect("the model's streams begin idle");
         let parking = guard.park();
         assert!(latch.wait(Arc::clone(&world.core), parking));
-        let finish = |latch: &Latch<StreamCore>, outcome: Result<(), FailureCause>| {
+        let finish = |latch: &Latch<StreamCore>, outcome: Outcome| {
             latch.open(outcome).map_or(0, |(core, parking)| resume(&core, parking))
         };
         let finisher = {
