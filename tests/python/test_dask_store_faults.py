@@ -350,3 +350,19 @@ def test_taken_value_is_returned_once(store: DeviceStore) -> None:
     assert store.pop("x", None) is None
     with pytest.raises(KeyError, match="x"):
         store.pop("x")
+
+
+def test_pop_returns_the_value_it_deletes(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value that another thread writes meanwhile is not deleted unread."""
+    find = store._find
+
+    def write_meanwhile(key: str) -> object:
+        if (value := find(key)) == "old":
+            store["x"] = "new"
+        return value
+
+    store["x"] = "old"
+    monkeypatch.setattr(store, "_find", write_meanwhile)
+    assert (store.pop("x"), len(store)) == ("new", 0)
