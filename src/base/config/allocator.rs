@@ -30,8 +30,8 @@ pub enum PolicyName {
 /// A key that the text does not name returns to its default, with two exceptions. Under policy
 /// `torch`, [`AllocatorConfig::followed_by`] resets only some keys. A limit that was set by a call
 /// remains until a text names a limit. An invalid text changes nothing; its error names the key,
-/// the value and the allowed values. Keys come in any order, and the last of equal keys counts. Sizes
-/// are in MiB.
+/// the value and the allowed values. Keys come in any order; the last of equal keys counts.
+/// Sizes are in MiB.
 ///
 /// | key | value | meaning |
 /// |---|---|---|

@@ -1,8 +1,8 @@
 //! The calls that printed lines of oneMKL, oneDNN and this runtime report.
 //!
-//! A line may be cut off or mixed with other text. A malformed line is not a call. A line may contain
-//! several keywords, because processes that share an output cut each other's lines: each keyword
-//! begins a new part of the line.
+//! A line may be cut off or mixed with other text. A malformed line is not a call. A line may
+//! contain several keywords, because processes that share an output cut each other's lines: each
+//! keyword begins a new part of the line.
 
 use std::borrow::Cow;
 

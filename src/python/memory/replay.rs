@@ -195,8 +195,8 @@ impl PyRecording {
         Ok(Self::of(snapshot(segments, trace)?))
     }
 
-    /// The settings text of a recording, without PyTorch's keys that have no effect here and without
-    /// unknown keys; and these unknown keys.
+    /// The settings text of a recording, without PyTorch's keys that have no effect here and
+    /// without unknown keys; and these unknown keys.
     #[staticmethod]
     fn settings(text: &str) -> PyResult<(String, Vec<String>)> {
         Ok(recorded_settings(text)?)
