@@ -1180,8 +1180,8 @@ class Recording:
         """A recording from the segments and the trace of one device in one of torch's snapshots."""
     @staticmethod
     def settings(text: str) -> tuple[str, list[str]]:
-        """The settings text of a recording, without PyTorch's keys that have no effect here and without
-        unknown keys; and these unknown keys.
+        """The settings text of a recording, without PyTorch's keys that have no effect here and
+        without unknown keys; and these unknown keys.
         """
     def operations(self) -> list[tuple[bool, int, int, int]]:
         """The events, as `of_operations` takes them. Size and stream of a free are 0."""
