@@ -288,6 +288,8 @@ class Stream:
 
     `await stream` waits in asyncio, as `synchronize` does. In asyncio a `with` belongs to the task.
 
+    A smaller `priority` runs first; one outside of `priority_range` becomes the nearest one in it.
+
     A process that takes more than 32 streams of a device and a priority gets earlier ones again.
     Users of the same stream share its task order and its errors; the first `synchronize` raises and
     clears the errors.
@@ -752,8 +754,9 @@ class Buffer:
         prevent `release()`.
         """
     def view(self, dtype: object, shape: int | Sequence[int] | None = None) -> View:
-        """A typed view, which keeps the memory alive. `dtype` is a NumPy dtype or its name. Without
-        `shape` the view has one dimension; an extent of -1 is computed from the other extents.
+        """A typed view, which keeps the memory alive. `dtype` is read as `numpy.dtype` reads it: a
+        dtype, a scalar type, or a text such as "float32" or "<f4". Without `shape` the view has one
+        dimension; an extent of -1 is computed from the other extents.
         """
     def __dlpack__(
         self,
@@ -898,7 +901,8 @@ def writes(x: _BytesLike | _HasAddress) -> Marked:
 def as_buffer(obj: object) -> View:
     """A typed view of the bytes of an object with the buffer protocol, without a copy. The view has
     bytes as elements when it cannot have the object's element type. Raises the object's own error
-    for memory that is not contiguous.
+    for memory that is not contiguous, and `BufferError` for memory that is not aligned for its
+    element type.
 
     >>> import accelrt, array
     >>> view = accelrt.as_buffer(array.array("d", [1, 2, 3]))
@@ -910,8 +914,9 @@ def from_dlpack(
     x: _HasDlpack | CapsuleType, *, readonly: bool | None = None, copy: bool | None = None
 ) -> View:
     """A typed view of the memory of an object with DLPack, or of a DLPack capsule. `BufferError` for
-    memory of devices other than cpu and xpu, and for element types that views do not support; a
-    refused capsule remains usable.
+    memory of devices other than cpu and xpu, for element types that views do not support, and for
+    memory that is not aligned for its element type, unless it is copied; a refused capsule remains
+    usable.
 
     `copy=None` copies only memory that is not contiguous, which fails on xpu; True copies always,
     False never. With `readonly=None`, a copy is writable, and other views follow the producer's
@@ -1080,7 +1085,9 @@ def reset_accumulated_memory_stats(kind: str, index: int) -> None:
     """Resets every sum and count of a device to zero, also for memory shared with the host."""
 
 def manual_seed(seed: int) -> Generator | None:
-    """Seeds the default generators of all devices. Initialises no device."""
+    """Seeds the default generators of all devices. Initialises no device. A forked child skips them,
+    because threads that it lacks may hold their locks, and returns a new generator with the seed.
+    """
 
 def manual_seed_all(kind: str, seed: int) -> None:
     """Seeds the default generators of all devices of a kind. Initialises no device."""

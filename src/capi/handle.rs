@@ -2,8 +2,8 @@
 //!
 //! A handle contains the place of its slot (bits 0 to 31), the tag of its noun (bits 32 to 35) and
 //! the generation of the slot (bits 36 to 62). It is never 0, and bit 63 is never set: that bit
-//! marks the word of a slot without a value. A lookup refuses numbers with bit 63 before it compares
-//! them with the slot's word, takes no lock and writes nothing. Slots are never freed.
+//! marks the word of a slot without a value. A lookup refuses numbers with bit 63 before it
+//! compares them with the slot's word, takes no lock and writes nothing. Slots are never freed.
 //!
 //! | slot | word | value | written by |
 //! |---|---|---|---|

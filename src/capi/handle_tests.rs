@@ -77,8 +77,8 @@ fn check_only_live_handles_are_found(slots: &Slots<u64>) {
 
 #[test]
 fn only_live_handles_are_found() {
-    check_only_live_handles_are_found(&LOCAL);
     static SHARED: Slots<u64> = Slots::new(15, "number", None);
+    check_only_live_handles_are_found(&LOCAL);
     check_only_live_handles_are_found(&SHARED);
 }
 

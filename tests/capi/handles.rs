@@ -43,7 +43,7 @@ const NOUNS: [&str; 12] = [
 const STRUCTS: [&str; 2] = ["accelrt_buffer_use", "accelrt_kernel_argument"];
 
 unsafe extern "C" {
-    fn accelrt_get_table() -> *const u64;
+    fn accelrt_get_table() -> *const usize;
 }
 
 /// A parameter's type, without its name, and its name.
@@ -51,7 +51,7 @@ type Parameter = (String, String);
 
 struct Function {
     name: String,
-    address: u64,
+    address: usize,
     parameters: Vec<Parameter>,
 }
 
@@ -81,8 +81,10 @@ impl Header {
             let (name, rest) = rest.split_once(")(").expect("a name and parameters");
             let listed = rest.strip_suffix(");").expect("a field ends").split(", ");
             let parameters = listed.filter(|it| *it != "void").map(parameter).collect();
-            // SAFETY: behind its size and counts, the table has an address for each function.
-            let address = unsafe { table.add(2 + index).read() };
+            // SAFETY: after its size and counts, the table contains an address for each function.
+            let place = unsafe { table.add(2 + index) };
+            // SAFETY: as above.
+            let address = unsafe { place.read() };
             Function { name: name.to_owned(), address, parameters }
         });
         Self { nouns, functions: functions.collect() }
@@ -113,14 +115,13 @@ impl Function {
         type Call = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64) -> i32;
         let mut all = [0; MAX_PARAMETERS];
         all[..arguments.len()].copy_from_slice(arguments);
-        let [a, b, c, d, e, f, g, h] = all;
-        let address = std::ptr::with_exposed_provenance::<()>(self.address as usize);
+        let address = std::ptr::with_exposed_provenance::<()>(self.address);
         // SAFETY: the address is that of a function whose parameters are integers, pointers and
         // devices. The 64-bit Unix conventions pass each of them in the place of one `u64`, and
         // the caller removes arguments that a function does not take.
         let call = unsafe { std::mem::transmute::<*const (), Call>(address) };
         // SAFETY: `Values` makes arguments that keep the promises of each function.
-        unsafe { call(a, b, c, d, e, f, g, h) }
+        unsafe { call(all[0], all[1], all[2], all[3], all[4], all[5], all[6], all[7]) }
     }
 }
 
@@ -219,16 +220,16 @@ impl Values {
         }
     }
 
-    /// The value of a parameter; `handle` is that of its noun, if it has one.
-    fn value_of(&mut self, (kind, name): &Parameter, handle: u64) -> u64 {
+    /// The value of a parameter; `handle` is the one that it has or points to.
+    fn value_of(&mut self, (kind, name): &Parameter, handle: Option<u64>) -> u64 {
         let pointer = |words: &mut [u64]| words.as_mut_ptr().expose_provenance() as u64;
         match (kind.as_str(), name.as_str()) {
             ("const accelrt_buffer_use *", _) => {
-                self.uses[0] = handle;
+                self.uses[0] = handle.unwrap_or_default();
                 pointer(&mut self.uses)
             }
             ("const accelrt_kernel_argument *", _) => {
-                self.argument[1] = handle;
+                self.argument[1] = handle.unwrap_or_default();
                 pointer(&mut self.argument)
             }
             ("const accelrt_task_description *", _) => pointer(&mut self.description),
@@ -239,11 +240,10 @@ impl Values {
             (_, "use_count" | "argument_count" | "dimensions") => 1,
             ("accelrt_drop_function" | "accelrt_device" | "double", _) => 0,
             (number, _) if number.ends_with("_t") => 0,
-            (pointed, _) if pointed.ends_with('*') && handle == 0 => {
+            (address, _) if address.ends_with('*') => handle.unwrap_or_else(|| {
                 self.result[0] = 4096;
                 pointer(&mut self.result)
-            }
-            (pointed, _) if pointed.ends_with('*') => handle,
+            }),
             (other, name) => panic!("no line here has a value for {other} {name}"),
         }
     }
@@ -251,9 +251,9 @@ impl Values {
 
 /// Numbers next to a handle, and some further away.
 fn derived(handle: u64, numbers: &mut Numbers) -> Vec<u64> {
-    let near = [GENERATION, 2 * GENERATION];
-    let near =
-        near.into_iter().flat_map(|step| [handle.wrapping_add(step), handle.wrapping_sub(step)]);
+    let steps = [GENERATION, 2 * GENERATION].map(u64::cast_signed);
+    let near = steps.into_iter().flat_map(|step| [step, -step]);
+    let near = near.map(|step| handle.wrapping_add_signed(step));
     let flips = (0..64).map(|bit| handle ^ 1 << bit);
     let mut all: Vec<u64> = near.chain(flips).collect();
     all.extend(all.clone().into_iter().map(|number| number ^ 1 << 63));
@@ -311,16 +311,11 @@ impl<'a> World<'a> {
             .iter()
             .enumerate()
             .map(|(index, parameter)| {
-                let noun = self.header.noun_of(parameter);
-                let live = noun.map_or(0, |noun| self.live[noun][0].0);
-                let handle = if index == place { number } else { live };
-                if noun.is_some()
-                    && index == place
-                    && !STRUCTS.iter().any(|it| parameter.0.contains(it))
-                {
-                    return number;
-                }
-                values.value_of(parameter, handle)
+                let live = self.header.noun_of(parameter).map(|noun| self.live[noun][0].0);
+                values.value_of(
+                    parameter,
+                    live.map(|live| if index == place { number } else { live }),
+                )
             })
             .collect();
         function.call(&arguments)

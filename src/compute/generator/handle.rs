@@ -17,8 +17,8 @@ use crate::compute::generator::values::{Block, Values};
 /// threads. Handles are cheap to clone, and clones share one state. Any thread may use a handle at
 /// any time, because each call takes a separate part of the sequence.
 ///
-/// Created by [`Runtime::generator`](crate::Runtime::generator). If a process that had initialised
-/// the runtime forks, methods that return a `Result` fail in the child for generators of the parent.
+/// Created by [`Runtime::generator`](crate::Runtime::generator). In a forked child whose parent had
+/// initialised the runtime, methods of the parent's generators that return a `Result` fail.
 ///
 /// ```
 /// use accelrt::{Config, Device, FloatType, Runtime};

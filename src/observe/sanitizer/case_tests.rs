@@ -14,13 +14,18 @@ use std::time::Duration;
 use crate::base::config::Config;
 use crate::base::device::Device;
 use crate::engine::stream::Stream;
+use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::enqueue::Checked;
+use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
 use crate::engine::stream::order_watch::{self, NextUses, Place, Told, UsedBytes};
 use crate::ffi::FfiCall;
 use crate::memory::buffer::Buffer;
+use crate::memory::buffer::commands::Address;
 use crate::observe::sanitizer::detector::Detector;
 use crate::observe::sanitizer::finding::FindingKind::{self, HostAccess, Race};
 use crate::observe::sanitizer::streams::{MOST_STREAMS, Streams};
 use crate::observe::sanitizer::watch::{self, OpenAccess, Sanitizer};
+use crate::queue::{Class, Command};
 use crate::runtime::Runtime;
 
 const BYTES: usize = 512;
@@ -109,6 +114,33 @@ fn the_address_behind_the_last_byte_is_no_use_of_a_buffer() {
         world.write(0);
         use_address(&world.streams[1], world.buffer.address().unwrap() + offset as u64);
         assert_eq!(world.found(), expected, "offset {offset}");
+    }
+}
+
+/// A task that says that it writes so many bytes at an address.
+struct Writes(Address, usize);
+
+impl Command<TaskContext> for Writes {
+    const CLASS: Class = Class::Ffi;
+    const OPERATION: OperationKind = OperationKind::Launch;
+
+    fn details(&self) -> Details {
+        let access = MemoryAccess { address: self.0, bytes: Some(self.1), writes: Some(true) };
+        Details { accesses: [access].into_iter().collect(), ..Details::default() }
+    }
+
+    fn run(self, _context: &mut TaskContext) {}
+}
+
+#[test]
+fn an_access_of_no_bytes_races_with_nothing() {
+    let _alone = order_watch::alone();
+    for (bytes, expected) in [(1, &[Race][..]), (0, &[])] {
+        let world = World::new(BYTES);
+        world.write(0);
+        let address = Address(world.buffer.address().unwrap() + 8);
+        world.streams[1].core().enqueue(Writes(address, bytes), Checked).unwrap();
+        assert_eq!(world.found(), expected, "{bytes} bytes");
     }
 }
 
