@@ -1,6 +1,7 @@
 """Typed views: DLPack both ways, the array interface, the buffer protocol, foreign memory."""
 
 import array
+import contextlib
 import ctypes
 import gc
 import re
@@ -344,10 +345,9 @@ def test_dtype_spellings_are_numpys(order: str) -> None:
     names = [*np.sctypeDict, *np.typecodes["All"], *DTYPES, *sizes]
     names += ["int", "float", "complex", "F4", "", "4", "int128", "bfloat", "x4"]
     for name in sorted({f"{order}{name}" for name in names if isinstance(name, str)}):
-        try:
+        dtype: Any = None
+        with contextlib.suppress(TypeError, DeprecationWarning):
             dtype = np.dtype(name)
-        except (TypeError, DeprecationWarning):
-            dtype = None
         spelled = [name] if dtype is None else [name, dtype, dtype.type]
         for spelling in spelled:
             is_known = dtype is not None and dtype.name in DTYPES
