@@ -18,8 +18,8 @@ pub struct Shortage {
     /// The limit on the bytes taken from the device, if one is set.
     pub limit_bytes: Option<usize>,
     /// The size of the segment that the request would take from the device; of an expandable
-    /// segment, the bytes of its pages. `Some` if this exceeds the request by more than a page: only
-    /// segments of policy `torch` and of pinned memory have minimum sizes.
+    /// segment, the bytes of its pages. `Some` if this exceeds the request by more than a page:
+    /// only segments of policy `torch` and of pinned memory have minimum sizes.
     pub segment_bytes: Option<usize>,
     /// The largest request on the same stream that would succeed. Policy `native` counts free
     /// memory and the remaining capacity of the device and the limit. Policy `torch` counts the

@@ -194,9 +194,10 @@ mod tests {
         /// texts of letters of one to four bytes, of which many are as long as the field.
         #[test]
         fn name_ends_in_its_field(
-            text in proptest::collection::vec(prop::sample::select(vec!["a", "é", "€", "😀"]), 0..80)
+            letters in proptest::collection::vec(0..4_usize, 0..80)
         ) {
-            let text = text.concat();
+            let texts = ["a", "\u{e9}", "\u{20ac}", "\u{1f600}"];
+            let text: String = letters.into_iter().map(|letter| texts[letter]).collect();
             let field = name(&text);
             let end = field.iter().position(|byte| *byte == 0);
             prop_assert!(end.is_some(), "{:?} has no end", text);

@@ -14,8 +14,8 @@ fn record(ticket: u64) -> LogRecord {
     LogRecord { ticket, ..LogRecord::new(RecordKind::Ended, OperationKind::Call) }
 }
 
-/// Goal: a reader sees each record whole and in order, and the writer reuses and frees no chunk that
-/// is being read. Method: chunks of two records; the writer needs four of them.
+/// Goal: a reader sees each record whole and in order, and no chunk is reused or freed while it is
+/// read. Method: chunks of two records; the writer needs four of them.
 #[test]
 fn loom_ring_hands_over_each_record_once() {
     model_without_fences(Some(3), || {

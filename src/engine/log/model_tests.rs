@@ -1,8 +1,8 @@
 //! The log against a model of its subscriptions.
 //!
-//! Goal: each subscription gets exactly the records that it requests, or counts them. Method: random
-//! sequences of records with equal times, bursts around a chunk's end, also while another thread
-//! collects, threads that begin and end, and subscriptions that begin, end and are read.
+//! Goal: each subscription gets exactly the records that it requests, or counts them. Method:
+//! random sequences of records with equal times, bursts around a chunk's end, also while another
+//! thread collects, threads that begin and end, and subscriptions that begin, end and are read.
 
 use std::collections::HashMap;
 use std::sync::Arc;

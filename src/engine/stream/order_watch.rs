@@ -52,7 +52,7 @@ pub(crate) struct UsedBytes {
 #[derive(Debug)]
 pub(crate) struct NextUses {
     pub(crate) uses: Vec<UsedBytes>,
-    /// Memory among the arguments of a callable, which the task keeps. Nothing waits for these uses.
+    /// Memory among the arguments of a callable, which the task keeps. Nothing waits for them.
     pub(crate) kept: Vec<UsedBytes>,
     /// True when the task runs behind every conflicting use.
     pub(crate) is_behind_conflicts: bool,

@@ -271,8 +271,8 @@ impl AllocatorState {
         Some((self.ledger.limits.taken_bytes, self.departures_if_settled()?))
     }
 
-    /// The bytes that the device would have to give for the request: a segment, or the pages that an
-    /// expandable segment lacks. `None` where it need not have a certain size.
+    /// The bytes that the device would have to give for the request: a segment, or the pages that
+    /// an expandable segment lacks. `None` where it need not have a certain size.
     fn needed_segment_bytes(&self, request: &Request) -> Option<usize> {
         let ledger = &self.ledger;
         if ledger.serves_natively(request.pool) {

@@ -14,7 +14,7 @@ use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::size::MIB;
 use crate::memory::allocator::snapshot::{PoolClass, TraceAction};
-use crate::memory::allocator::{PooledStat, Stat};
+use crate::memory::allocator::{PooledStat, Stat, Statistics};
 use crate::memory::buffer::Buffer;
 use crate::runtime::Runtime;
 
@@ -179,8 +179,19 @@ impl World {
                 prop_assert!(found.peak >= expected.peak, "{}: {:?} {:?}", name, found, expected);
             }
         }
+        self.check_sums_of_segments(&statistics, &events, max_split)?;
+        allocator.check_all();
+        Ok(())
+    }
+
+    fn check_sums_of_segments(
+        &self,
+        statistics: &Statistics,
+        events: &[MemoryEvent],
+        max_split: Option<usize>,
+    ) -> Result<(), TestCaseError> {
         let mut reserved = Stat::default();
-        for event in &events {
+        for event in events {
             for pair in [
                 (TraceAction::SegmentAlloc, TraceAction::SegmentFree),
                 (TraceAction::SegmentMap, TraceAction::SegmentUnmap),
@@ -188,13 +199,16 @@ impl World {
                 add(&mut reserved, event, pair, event.block_bytes);
             }
         }
-        let moved = statistics.num_pages_stolen * allocator.page_bytes() as u64;
+        let page_bytes = self.runtime.allocator(self.device).unwrap().page_bytes();
+        let moved = statistics.num_pages_stolen * page_bytes as u64;
         let found = statistics.reserved_bytes.all;
         prop_assert_eq!(
             (found.current, found.allocated, found.freed),
             (reserved.current, reserved.allocated - moved, reserved.freed - moved)
         );
-        let segments = sums(TraceAction::SegmentAlloc, TraceAction::SegmentFree, one).all;
+        let pair = (TraceAction::SegmentAlloc, TraceAction::SegmentFree);
+        let mut segments = Stat::default();
+        events.iter().for_each(|event| add(&mut segments, event, pair, 1));
         let found = statistics.segment.all;
         prop_assert_eq!(
             (found.current, found.allocated, found.freed),
@@ -206,12 +220,12 @@ impl World {
         let is_oversize =
             |it: &&MemoryEvent| max_split.is_some_and(|least| it.block_bytes >= least);
         for event in events.iter().filter(is_oversize) {
-            add(&mut blocks, event, (up, freed), 1);
-            add(&mut segments, event, (TraceAction::SegmentAlloc, TraceAction::SegmentFree), 1);
+            let of_blocks = (TraceAction::Alloc, TraceAction::FreeRequested);
+            add(&mut blocks, event, of_blocks, 1);
+            add(&mut segments, event, pair, 1);
         }
         prop_assert_eq!(statistics.oversize_allocations, blocks);
         prop_assert_eq!(statistics.oversize_segments, segments);
-        allocator.check_all();
         Ok(())
     }
 }

@@ -466,7 +466,7 @@ fn what_a_request_lacks_counts_what_the_device_has_left_under_each_policy() {
         let _kept = runtime.empty(32 * MIB, device).unwrap();
         let text = runtime.empty(40 * MIB, device).unwrap_err().to_string();
         let tag = r"'one\n\'half\''"; // of one line
-        // Expandable segments take pages of 20 MiB: they have 8 MiB free, need two, and 24 are left.
+        // Expandable segments take pages of 20 MiB: 8 MiB are free, two are needed, 24 are left.
         let lacks = if settings.contains("expandable") { "16.00" } else { "8.00" };
         let lacks = format!("32.00 MiB in 1 block. The request lacks {lacks} MiB");
         let expected = format!(" In use by tag: {tag} {lacks}, and {tag} alone has that.");

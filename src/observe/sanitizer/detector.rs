@@ -448,8 +448,8 @@ impl Detector {
         self.num_forgotten += life.add(marker, |_| false, is_same_stream);
     }
 
-    /// A free waits for the home stream and for recorded uses. A task that keeps the buffer has used
-    /// it before.
+    /// A free waits for the home stream and for recorded uses. A task that keeps the buffer has
+    /// used it before.
     fn free(&mut self, used: &UsedBytes, place: Place) {
         let home = self.streams.known_slot(used.home);
         let Self { streams, lives, freed, .. } = &mut *self;
