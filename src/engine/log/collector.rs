@@ -62,11 +62,10 @@ struct RefusedRecords {
 }
 
 impl RefusedRecords {
-    // Relaxed: the counts order nothing, and whoever reads them joins the writers first.
-
     #[cold]
     #[inline(never)]
     fn add(&self, kind: RecordKind) {
+        // Relaxed, here and below: the counts order nothing.
         let sets = Wants::ALL.iter().zip(&self.counts);
         for (_, count) in sets.filter(|(set, _)| set.has(kind)) {
             count.fetch_add(1, Ordering::Relaxed);

@@ -72,6 +72,7 @@ pub(super) struct ChunkBudget {
 impl ChunkBudget {
     /// Allows as many chunks as hold `records` unread records.
     pub(super) fn set_records(&self, records: u64) {
+        // Relaxed, here and below: counts, which order nothing.
         self.limit.store(records.div_ceil(CHUNK_RECORDS), Ordering::Relaxed);
     }
 

@@ -38,7 +38,7 @@ const CALLABLE_PERIOD: Duration = Duration::from_micros(20);
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 pub(crate) fn num_running() -> usize {
-    RUNNING.load(Ordering::Relaxed)
+    RUNNING.load(Ordering::Relaxed) // Relaxed, here and below: a count
 }
 
 pub(crate) struct HostTask {
@@ -149,7 +149,7 @@ impl HostTask {
     /// Makes the stream and its device current on this thread, and calls the callable.
     pub(crate) fn run(self, py: Python<'_>) -> Result<(), Arc<StreamFailure>> {
         let Self { stream, call, report, enqueued_at } = self;
-        RUNNING.fetch_add(1, Ordering::Relaxed); // a count, here and below
+        RUNNING.fetch_add(1, Ordering::Relaxed);
         let run = || Self::call(py, &stream, call, report, enqueued_at.as_deref());
         let outcome = stream.inside_task(run);
         RUNNING.fetch_sub(1, Ordering::Relaxed);
