@@ -53,8 +53,8 @@ MKL_LIBRARY = $(lastword $(wildcard $(MATH)/lib/libmkl_rt.so.?))
 FAKE_OPENCL_LIBRARY = $(call absolute,$(TARGET_DIR)/tmp/libfake_opencl_whole.so)
 FAKE_DEVICES := devices=2,priorities=1,strict=1,memory=64G,command_us=20
 BENCH_DIR := $(TARGET_DIR)/bench
-# libtest has no time limit. The watchdog prints the stacks of a test that runs for HANG_TEST_S seconds
-# (tests/watchdog/longer.toml lists the longer ones) and ends it, and a binary after HANG_S.
+# libtest has no time limit. The watchdog prints the stacks of a test that runs for HANG_TEST_S
+# seconds (tests/watchdog/longer.toml lists the longer ones) and ends it, and a binary after HANG_S.
 HANG_TEST_S ?= 120
 HANG_S ?= 1800
 RUNNER := CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUNNER
