@@ -8,7 +8,15 @@ from pathlib import Path
 import torch
 
 from accelrt import _core
-from accelrt_torch import _C, device_module, memory, random, streams  # type: ignore[attr-defined]
+from accelrt_torch import (  # type: ignore[attr-defined]
+    _C,
+    device_module,
+    memory,
+    nested,
+    parallel,
+    random,
+    streams,
+)
 
 NAME = "accelrt"
 
@@ -25,5 +33,7 @@ def register() -> None:
     _C.set_notes_places(os.environ.get("ACCELRT_TRACEBACKS") == "1")
     _C.set_own_folders([f"{Path(module.__file__).parent}/" for module in (torch, _C)])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    nested.install()
+    parallel.install()
     if "accelrt.dask" in sys.modules:  # which imports this else, when it comes behind torch
         importlib.import_module("accelrt_torch.dask")

@@ -43,6 +43,7 @@ from accelrt_torch.streams import (
     Stream,
     StreamContext,
     current_stream,
+    default_stream,
     set_stream,
     stream,
     synchronize,
@@ -57,6 +58,8 @@ __all__ = [
     "clear_sync_report",
     "current_device",
     "current_stream",
+    "default_stream",
+    "defer_mask_checks",
     "device",
     "device_count",
     "device_of",
@@ -226,6 +229,15 @@ def set_num_threads(count: int) -> None:
     At the import it is `torch.get_num_threads()`, whose changes do not reach tasks.
     """
     _C.set_kernel_threads(count)
+
+
+def defer_mask_checks(enabled: bool = True) -> None:  # noqa: FBT001, FBT002 - as torch's switches
+    """Let `x[mask] = values` and `masked_scatter_` return before the mask has been counted.
+
+    A mask whose count does not fit the values then fails the stream. By default the call waits for
+    the mask, and raises as on the CPU. A single value fits every mask: such a call never waits.
+    """
+    _C.set_defers_counts(enabled)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ __all__ = [
     "Stream",
     "StreamContext",
     "current_stream",
+    "default_stream",
     "set_stream",
     "stream",
     "synchronize",
@@ -19,6 +20,12 @@ __all__ = [
 def current_stream(device: DeviceArgument = None) -> torch.Stream:
     """Return the stream that is current for the thread on a device."""
     return torch.accelerator.current_stream(index_of(device))
+
+
+def default_stream(device: DeviceArgument = None) -> torch.Stream:
+    """Return the stream that is current on a device until the program sets another one."""
+    privateuse1 = torch.accelerator.current_stream(index_of(device)).device_type
+    return Stream(stream_id=0, device_index=index_of(device), device_type=privateuse1)
 
 
 def synchronize(device: DeviceArgument = None) -> None:

@@ -98,6 +98,7 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& to, bool is_non
   // Here, as the task's tensors have storages of their own.
   at::assert_no_internal_overlap(to);
   at::assert_no_partial_overlap(to, from);
+  own_memory(to);
   const c10::DeviceGuard on_device(is_ours(from) ? from.device() : to.device());
   if (is_ours(from) && is_ours(to)) {
     copy_between_devices(from, to);

@@ -1,13 +1,15 @@
 #include "corrections.hpp"
 
+#include <ATen/TensorIterator.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/ops/empty_strided.h>
+
 #include <algorithm>
 #include <array>
 #include <string>
 
 namespace accelrt_torch {
 namespace {
-
-using ShapeList = std::vector<std::optional<Shape>>;
 
 // Returns the mean and the deviation behind the result.
 bool is_norm(const std::string& name) {
@@ -79,11 +81,78 @@ void correct_order(at::ArrayRef<c10::IValue> arguments, ShapeList& shapes) {
   }
 }
 
+bool is_pointwise(const c10::OperatorHandle& op) {
+  const auto& name = op.operator_name().name;
+  const auto tags = op.getTags();
+  return name == "aten::complex" || name == "aten::polar" ||
+      std::find(tags.begin(), tags.end(), at::Tag::pointwise) != tags.end();
+}
+
+// Their results are contiguous on the CPU, though they are pointwise.
+bool makes_contiguous(const std::string& name) {
+  return name == "aten::log_sigmoid_forward" || name == "aten::rrelu_with_noise";
+}
+
+void correct_contiguous(ShapeList& shapes) {
+  for (auto& shape : shapes) {
+    int64_t stride = 1;
+    for (size_t dim = shape ? shape->sizes.size() : 0; dim > 0; dim--) {
+      shape->strides[dim - 1] = stride;
+      stride *= std::max<int64_t>(shape->sizes[dim - 1], 1);
+    }
+  }
+}
+
+// The CPU's kernels keep the order of the dimensions of what they read, by this iterator; Meta's
+// are often Python's, and do not.
+void correct_pointwise(
+    const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> arguments, ShapeList& shapes) {
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false)
+      .check_all_same_dtype(false)
+      .declare_static_dtype_and_device(at::kFloat, c10::kMeta)
+      .add_owned_output(at::Tensor());
+  for (size_t nth = 0; nth < arguments.size(); nth++) {
+    const auto& value = arguments[nth];
+    if (!value.isTensor() || !value.toTensor().defined() || schema.arguments()[nth].is_out()) {
+      continue;
+    }
+    const auto& tensor = value.toTensor();
+    config.add_owned_const_input(at::empty_strided(
+        tensor.sizes(), tensor.strides(), at::device(c10::kMeta).dtype(at::kFloat)));
+  }
+  const auto iterator = config.build();
+  for (auto& shape : shapes) {
+    if (shape && iterator.output().sizes() == c10::IntArrayRef(shape->sizes)) {
+      shape->strides = at::DimVector(iterator.output().strides());
+    }
+  }
+}
+
+// Whether the operator makes its results, or writes them to `out=` that has other sizes.
+bool makes_strides(
+    const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> arguments, const ShapeList& shapes) {
+  for (size_t nth = 0; nth < arguments.size(); nth++) {
+    const auto* alias = schema.arguments()[nth].alias_info();
+    if (alias && alias->isWrite() &&
+        !(schema.arguments()[nth].is_out() && arguments[nth].isTensor() && shapes[0] &&
+            arguments[nth].toTensor().sizes() != c10::IntArrayRef(shapes[0]->sizes))) {
+      return false;
+    }
+  }
+  return true;
+}
+
 } // namespace
 
 void correct(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments, ShapeList& shapes) {
   const auto& name = op.operator_name().name;
-  if (keeps_order(name)) {
+  const bool makes = makes_strides(op.schema(), arguments, shapes);
+  if (makes && makes_contiguous(name)) {
+    correct_contiguous(shapes);
+  } else if (makes && is_pointwise(op)) {
+    correct_pointwise(op.schema(), arguments, shapes);
+  } else if (keeps_order(name)) {
     correct_order(arguments, shapes);
   } else if (is_norm(name)) {
     correct_norm(op.schema(), arguments, shapes);

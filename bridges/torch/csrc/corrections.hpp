@@ -3,14 +3,11 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include <optional>
-#include <vector>
-
 #include "shapes.hpp"
 
 namespace accelrt_torch {
 
 void correct(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments,
-    std::vector<std::optional<Shape>>& shapes);
+    ShapeList& shapes);
 
 } // namespace accelrt_torch

@@ -1,5 +1,8 @@
 #include "device_allocator.hpp"
 
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StorageImpl.h>
+
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -53,6 +56,42 @@ class Users {
   std::atomic<size_t> count_{0};
 };
 
+// The buffers of storages that are copied on write, by their addresses.
+class Addresses {
+ public:
+  static Addresses& all() {
+    static auto& addresses = *new Addresses; // for memory that is freed while the process ends
+    return addresses;
+  }
+
+  void add(void* address, accelrt_buffer* buffer) {
+    const std::lock_guard<std::mutex> held(lock_);
+    buffers_.emplace(address, buffer);
+  }
+
+  accelrt_buffer* find(void* address) {
+    const std::lock_guard<std::mutex> held(lock_);
+    const auto place = buffers_.find(address);
+    return place == buffers_.end() ? nullptr : place->second;
+  }
+
+  accelrt_buffer* take(void* address) {
+    const std::lock_guard<std::mutex> held(lock_);
+    const auto place = buffers_.find(address);
+    auto* buffer = place->second;
+    buffers_.erase(place);
+    return buffer;
+  }
+
+ private:
+  std::mutex lock_;
+  std::unordered_map<void*, accelrt_buffer*> buffers_;
+};
+
+void destroy_at(void* address) {
+  destroy_buffer(Addresses::all().take(address));
+}
+
 } // namespace
 
 void destroy_buffer(void* context) {
@@ -70,10 +109,13 @@ c10::DataPtr to_data_pointer(accelrt_buffer* buffer, c10::Device device) {
 }
 
 bool record_use(const c10::DataPtr& pointer, const c10::Stream& stream) {
-  if (pointer.get_deleter() != &destroy_buffer || !pointer.get_context()) {
+  const bool is_buffer = pointer.get_deleter() == &destroy_buffer;
+  auto* buffer = is_buffer ? static_cast<accelrt_buffer*>(pointer.get_context())
+                           : Addresses::all().find(const_cast<void*>(pointer.get()));
+  if (!buffer) {
     return false;
   }
-  record_use(static_cast<accelrt_buffer*>(pointer.get_context()), stream);
+  record_use(buffer, stream);
   return true;
 }
 
@@ -156,8 +198,9 @@ struct Allocator final : c10::DeviceAllocator {
     return nullptr;
   }
 
+  // Of memory of the thread's current device, which torch has just allocated.
   void copy_data(void* to, const void* from, size_t bytes) const override {
-    std::memcpy(to, from, bytes);
+    enqueue_copy(HeldStream::current(current_device()), to, from, bytes);
   }
 
   void emptyCache(c10::MempoolId_t) override {
@@ -212,6 +255,48 @@ Allocator allocator;
 REGISTER_ALLOCATOR(DEVICE_TYPE, &allocator)
 
 } // namespace
+
+namespace {
+
+// The allocator of storages that are copied on write: torch copies them whichever device is current.
+class OnDevice final : public c10::Allocator {
+ public:
+  explicit OnDevice(c10::DeviceIndex index) : index_(index) {}
+
+  static OnDevice* of(c10::DeviceIndex index) {
+    static auto& all = *new std::map<c10::DeviceIndex, OnDevice>;
+    static std::mutex lock;
+    const std::lock_guard<std::mutex> held(lock);
+    return &all.try_emplace(index, index).first->second;
+  }
+
+  c10::DataPtr allocate(size_t bytes) override {
+    const c10::DeviceGuard on_device(torch_device(index_));
+    return allocator.allocate(bytes);
+  }
+
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    const c10::DeviceGuard on_device(torch_device(index_));
+    allocator.copy_data(to, from, bytes);
+  }
+
+ private:
+  c10::DeviceIndex index_;
+};
+
+} // namespace
+
+void prepare_copy_on_write(const c10::Storage& storage) {
+  auto* impl = storage.unsafeGetStorageImpl();
+  auto& pointer = impl->_mutable_data_ptr_no_checks();
+  if (pointer.get_deleter() == &destroy_buffer) {
+    void* address = pointer.mutable_get();
+    const auto device = pointer.device();
+    Addresses::all().add(address, static_cast<accelrt_buffer*>(pointer.release_context()));
+    impl->set_data_ptr_noswap({address, address, &destroy_at, device});
+  }
+  impl->set_allocator(OnDevice::of(storage.device().index()));
+}
 
 void set_poisons_memory(bool is_wanted) {
   is_poisoned.store(is_wanted, std::memory_order_relaxed);

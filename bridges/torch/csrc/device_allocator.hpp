@@ -24,6 +24,9 @@ c10::DataPtr to_data_pointer(accelrt_buffer* buffer, c10::Device device);
 bool record_use(const c10::DataPtr& pointer, const c10::Stream& stream);
 void record_use(accelrt_buffer* buffer, const c10::Stream& stream);
 
+// Torch copies storages on write only where the context of their memory is its address.
+void prepare_copy_on_write(const c10::Storage& storage);
+
 // A statistic as torch has it.
 c10::CachingAllocator::Stat to_torch(const accelrt_stat& from);
 

@@ -5,6 +5,7 @@
 #include "device_allocator.hpp"
 #include "gil.hpp"
 #include "stream.hpp"
+#include "warnings.hpp"
 
 namespace accelrt_torch {
 namespace {
@@ -80,12 +81,19 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return device_count();
   }
 
-  // All that are strided: kernels of quantized tensors and of packed bits are not ours.
+  // Those that the CPU's kernels convert to others: not quantized numbers, packed bits and integers
+  // of less than a byte.
   c10::DeviceCapability getDeviceCapability(c10::Device) const override {
     c10::DeviceCapability capability;
     auto& types = capability.capability_data.supported_scalar_types;
     types.has_QInt8 = types.has_QUInt8 = types.has_QInt32 = 0;
     types.has_QUInt4x2 = types.has_QUInt2x4 = 0;
+    types.has_Bits1x8 = types.has_Bits2x4 = types.has_Bits4x2 = types.has_Bits8 = 0;
+    types.has_Bits16 = types.has_Float4_e2m1fn_x2 = 0;
+    types.has_UInt1 = types.has_UInt2 = types.has_UInt3 = types.has_UInt4 = types.has_UInt5 = 0;
+    types.has_UInt6 = types.has_UInt7 = 0;
+    types.has_Int1 = types.has_Int2 = types.has_Int3 = types.has_Int4 = types.has_Int5 = 0;
+    types.has_Int6 = types.has_Int7 = 0;
     return capability;
   }
 
@@ -132,16 +140,19 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
   void synchronizeStream(const c10::Stream& stream) const override {
     check(accelrt_stream_synchronize(HeldStream::of(stream).get(), ACCELRT_NO_LIMIT));
+    issue_kept_warnings();
   }
 
   void synchronizeEvent(void* event) const override {
     if (event) {
       check(accelrt_event_synchronize(event_of(event), ACCELRT_NO_LIMIT));
+      issue_kept_warnings();
     }
   }
 
   void synchronizeDevice(const c10::DeviceIndex index) const override {
     check(accelrt_device_synchronize(device_at(index), ACCELRT_NO_LIMIT), index);
+    issue_kept_warnings();
   }
 
   void recordDataPtrOnStream(const c10::DataPtr& pointer, const c10::Stream& s) const override {

@@ -15,6 +15,7 @@
 #include "runtime.hpp"
 #include "shapes.hpp"
 #include "waits.hpp"
+#include "warnings.hpp"
 
 namespace accelrt_torch {
 namespace {
@@ -22,6 +23,7 @@ namespace {
 // The capsule of accelrt's module has the table.
 void bind_capsule(const py::capsule& capsule) {
   bind(capsule.get_pointer());
+  note_default_handler();
   register_hooks();
   register_operators();
 }
@@ -48,10 +50,14 @@ PYBIND11_MODULE(_C, module) {
   module.def("check_is_there", &check_is_there);
   module.def("current_device", &current_device);
   module.def("exchange_device", &exchange_device);
-  module.def("init", [] { at::globalContext().lazyInitDevice(DEVICE_TYPE); });
+  module.def("init", [] {
+    at::globalContext().lazyInitDevice(DEVICE_TYPE);
+    current_device(); // throws in a forked child, where torch has nothing left to initialise
+  });
   module.def("is_in_bad_fork", [] { return torch::utils::is_device_in_bad_fork(DEVICE_TYPE); });
   module.def("default_generator", &generator_of);
   module.def("enqueued_count", &enqueued_count);
+  module.def("set_defers_counts", &set_defers_counts);
   module.def("shape_counts", [] {
     const auto counts = shape_counts();
     return py::make_tuple(counts.hits, counts.misses);

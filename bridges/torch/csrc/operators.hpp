@@ -13,4 +13,7 @@ void call_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 // How many operators were enqueued.
 int64_t enqueued_count();
 
+// Whether a mask whose count of true elements does not fit the values fails the task, not the call.
+void set_defers_counts(bool is_wanted);
+
 } // namespace accelrt_torch

@@ -143,7 +143,7 @@ bool is_index(const std::string& name) {
 
 // By name, as no schema says so. What indexes a tensor may be the host's, as on CUDA; the numbers
 // of these optimisers' steps are always.
-std::optional<size_t> host_tensors_from(const FunctionSchema& schema) {
+std::optional<size_t> host_tensors_at(const FunctionSchema& schema) {
   if (is_index(schema.name())) {
     return 1;
   }
@@ -195,6 +195,16 @@ void note_unsaid_writes(const FunctionSchema& schema, Plan& plan) {
   }
 }
 
+Plan::Masks masks_of(const std::string& name) {
+  if (name == "aten::masked_scatter_" || name == "aten::masked_scatter") {
+    return Plan::Masks::Source;
+  }
+  static const std::array<const char*, 3> puts = {
+      "aten::index_put_", "aten::_index_put_impl_", "aten::index_put"};
+  return std::find(puts.begin(), puts.end(), name) != puts.end() ? Plan::Masks::Indices
+                                                                : Plan::Masks::None;
+}
+
 // How the operator is enqueued. What it writes and returns is noted in the plan.
 Plan::Way read_schema(const FunctionSchema& schema, Plan& plan) {
   const auto& arguments = schema.arguments();
@@ -240,7 +250,9 @@ Plan::Way read_schema(const FunctionSchema& schema, Plan& plan) {
 } // namespace
 
 Plan::Plan(const OperatorHandle& handle) : op(handle), name(toString(handle.operator_name())) {
-  host_tensors_from = accelrt_torch::host_tensors_from(handle.schema());
+  host_tensors_at = accelrt_torch::host_tensors_at(handle.schema());
+  conversion = conversion_of(handle.schema().name());
+  masks = masks_of(handle.schema().name());
   way = read_schema(handle.schema(), *this);
   note_unsaid_writes(handle.schema(), *this);
   if (way == Way::Makes && !grows_its_result(handle.schema())) {

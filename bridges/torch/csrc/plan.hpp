@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "conversions.hpp"
 #include "shapes.hpp"
 
 namespace accelrt_torch {
@@ -41,10 +42,19 @@ struct Plan {
   std::optional<size_t> written_when;
   // Of each result the argument that it is.
   c10::SmallVector<size_t, 2> returned;
+  // Whether the values must fit the count of true elements in a mask.
+  enum class Masks {
+    None,
+    Indices, // of index_put_
+    Source,  // of masked_scatter_
+  };
+  Masks masks = Masks::None;
   // The argument that is a generator.
   std::optional<size_t> generator;
-  // From this argument on, tensors of the host with more than a number are allowed.
-  std::optional<size_t> host_tensors_from;
+  // This argument may be a tensor of the host with more than one element.
+  std::optional<size_t> host_tensors_at;
+  // For types that the CPU's kernel lacks.
+  Conversion conversion = nullptr;
   ShapeCache shapes;
 };
 

@@ -48,7 +48,8 @@ bool is_one_task(const OperatorHandle& op) {
   const bool is_convolution =
       name == "aten::convolution" || name == "aten::convolution_backward";
   const bool conjugates = name == "aten::conj_physical_";
-  return writes_list || is_convolution || conjugates || op.hasKernelForDispatchKey(DispatchKey::CPU);
+  const bool is_mode = name == "aten::mode" && op.schema().arguments().back().is_out();
+  return writes_list || is_convolution || conjugates || is_mode || op.hasKernelForDispatchKey(DispatchKey::CPU);
 }
 
 } // namespace

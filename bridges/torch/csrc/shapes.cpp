@@ -1,5 +1,6 @@
 #include "shapes.hpp"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/accumulate.h>
@@ -14,6 +15,7 @@
 #include "corrections.hpp"
 #include "task.hpp"
 #include "values.hpp"
+#include "warnings.hpp"
 
 namespace accelrt_torch {
 namespace {
@@ -146,9 +148,6 @@ bool make_key(ShapeKey& key, const c10::FunctionSchema& schema,
 }
 
 at::Tensor on_meta(const at::Tensor& tensor) {
-  if (!is_ours(tensor)) {
-    return tensor;
-  }
   auto meta = at::empty_strided(
       tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta).requires_grad(false));
   meta._set_conj(tensor.is_conj());
@@ -156,31 +155,28 @@ at::Tensor on_meta(const at::Tensor& tensor) {
   return meta;
 }
 
-std::optional<Shape> shape_of(const at::Tensor& tensor) {
-  if (!tensor.defined()) {
-    return std::nullopt;
-  }
-  return Shape{at::DimVector(tensor.sizes()), at::DimVector(tensor.strides()), tensor.scalar_type()};
-}
-
 Shapes ask_meta(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments) {
+  Twins twins(&on_meta);
   torch::jit::Stack stack;
-  for (const auto& value : arguments) {
-    if (value.isGenerator()) {
+  for (size_t nth = 0; nth < arguments.size(); nth++) {
+    const auto& value = arguments[nth];
+    if (op.schema().arguments()[nth].is_out() && value.isTensor() && is_ours(value.toTensor())) {
+      // Without elements: the strides are those of a result, and nothing warns of other sizes.
+      stack.emplace_back(at::empty({0}, value.toTensor().options().device(c10::kMeta)));
+    } else if (value.isGenerator()) {
       stack.emplace_back();
     } else if (value.isDevice()) {
       stack.emplace_back(c10::Device(c10::kMeta));
     } else {
-      stack.push_back(map_tensors(value, on_meta));
+      stack.push_back(map_tensors(value, [&](const at::Tensor& it) { return twins.of(it); }));
     }
   }
+  WarningCollector ignored; // the CPU's kernel has warnings of its own
+  const c10::WarningUtils::WarningHandlerGuard ignores(&ignored);
   try {
     const KernelState state;
     op.callBoxed(stack);
-    std::vector<std::optional<Shape>> shapes;
-    for (const auto& result : stack) {
-      for_each_tensor(result, [&](const at::Tensor& it) { shapes.push_back(shape_of(it)); });
-    }
+    auto shapes = shapes_of(stack);
     correct(op, arguments, shapes);
     return shapes;
   } catch (const std::exception&) {
@@ -209,9 +205,58 @@ size_t ShapeCache::Hash::operator()(const ShapeKey& key) const {
   return hash;
 }
 
-std::shared_ptr<const Shapes> ShapeCache::find(
-    const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments) {
+namespace {
+
+// A warning of `resize_output` or of a new tensor, which the call itself issues.
+bool is_of_call(const c10::Warning& warning) {
+  return warning.msg().starts_with("An output with one or more elements was resized") ||
+      warning.msg().starts_with("ComplexHalf support is experimental");
+}
+
+// Takes the kernel's strides and types where its sizes are Meta's. Returns whether one differed.
+bool take_from_kernel(const ShapeList& made, ShapeList& shapes) {
+  if (made.size() != shapes.size()) {
+    return false;
+  }
+  bool differed = false;
+  for (size_t nth = 0; nth < made.size(); nth++) {
+    const auto& own = made[nth];
+    auto& known = shapes[nth];
+    if (own && known && own->sizes == known->sizes) {
+      differed |= own->strides != known->strides || own->dtype != known->dtype;
+      known = own;
+    }
+  }
+  return differed;
+}
+
+} // namespace
+
+CallInfo ShapeCache::ask(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments) {
+  CallInfo info{ask_meta(op, arguments)};
+  if (!info.shapes) {
+    return info;
+  }
+  auto probe = probes_.call(op, arguments, elements_of(info.shapes));
+  if (probe.is_refused) {
+    return {};
+  }
+  std::erase_if(probe.warnings, is_of_call);
+  info.warnings = std::move(probe.warnings);
+  if (probe.shapes) {
+    info.is_of_kernel = true;
+    info.differs_from_meta = take_from_kernel(*probe.shapes, *info.shapes);
+    if (info.differs_from_meta) {
+      probes_.distrust_meta();
+    }
+  }
+  return info;
+}
+
+std::shared_ptr<const CallInfo> ShapeCache::find(
+    const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments, int64_t overlap) {
   ShapeKey key;
+  key.push_back(overlap);
   const bool can_be_kept = make_key(key, op.schema(), arguments);
   if (can_be_kept) {
     const std::lock_guard<std::mutex> held(lock_);
@@ -222,10 +267,7 @@ std::shared_ptr<const Shapes> ShapeCache::find(
     }
   }
   misses.fetch_add(1, std::memory_order_relaxed);
-  auto asked = std::make_shared<const Shapes>(ask_meta(op, arguments));
-  if (asked->has_value() && probes_.refuses(op, arguments, elements_of(*asked))) {
-    asked = std::make_shared<const Shapes>();
-  }
+  const auto asked = std::make_shared<const CallInfo>(ask(op, arguments));
   if (can_be_kept) {
     const std::lock_guard<std::mutex> held(lock_);
     if (known_.size() >= MOST_KNOWN) {

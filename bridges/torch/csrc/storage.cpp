@@ -4,6 +4,8 @@
 #include <ATen/native/Resize.h>
 #include <ATen/native/ResizeCommon.h>
 #include <ATen/ops/_has_compatible_shallow_copy_type_native.h>
+#include <ATen/ops/_lazy_clone_native.h>
+#include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/set_native.h>
 #include <torch/library.h>
 
@@ -95,6 +97,11 @@ Tensor& set_nothing(Tensor& self) {
   return self.set_(storage, 0, {0}, {});
 }
 
+Tensor lazy_clone(const Tensor& self) {
+  prepare_copy_on_write(self.storage());
+  return at::native::_lazy_clone(self);
+}
+
 Tensor& set_storage(Tensor& self, at::Storage storage) {
   return at::native::set_(self, std::move(storage));
 }
@@ -122,6 +129,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("set_.source_Storage_storage_offset", set_part);
   library.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
   library.impl("_has_compatible_shallow_copy_type", may_become);
+  library.impl("_lazy_clone", lazy_clone);
+  library.impl("is_set_to", TORCH_FN(at::native::is_set_to));
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {

@@ -6,12 +6,14 @@
 #include <immintrin.h>
 #endif
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
 #include "findings.hpp"
 #include "kernel_threads.hpp"
 #include "places.hpp"
+#include "warnings.hpp"
 
 namespace accelrt_torch {
 
@@ -47,6 +49,34 @@ void Task::uses(const void* address, size_t bytes, bool writes) {
 
 namespace {
 
+// Keeps the warnings of a task for a thread with Python, also if the task fails.
+class TaskWarnings {
+ public:
+  explicit TaskWarnings(const Task& task) : task_(task), collects_(&collector_) {}
+
+  ~TaskWarnings() {
+    auto warnings = collector_.take();
+    std::erase_if(warnings, [&](const c10::Warning& warning) { return is_issued(warning); });
+    if (!warnings.empty()) {
+      keep_warnings(std::move(warnings));
+    }
+  }
+
+  TaskWarnings(const TaskWarnings&) = delete;
+  TaskWarnings& operator=(const TaskWarnings&) = delete;
+
+ private:
+  bool is_issued(const c10::Warning& warning) const {
+    const auto issued = task_.issued_warnings();
+    const auto is_same = [&](const c10::Warning& own) { return own.msg() == warning.msg(); };
+    return std::any_of(issued.begin(), issued.end(), is_same);
+  }
+
+  const Task& task_;
+  WarningCollector collector_;
+  c10::WarningUtils::WarningHandlerGuard collects_;
+};
+
 int32_t run(void* data, char* error_text, size_t error_capacity) {
   auto* task = static_cast<Task*>(data);
   const auto say = [&](const char* text) {
@@ -59,6 +89,7 @@ int32_t run(void* data, char* error_text, size_t error_capacity) {
     const KernelThreads threads;
     // A profile of the thread that waits is not of what others have enqueued.
     const at::DisableRecordFunctionGuard no_records;
+    const TaskWarnings warnings(*task);
     task->run();
     return 0;
   } catch (const c10::Error& error) {

@@ -4,6 +4,8 @@
 #include <ATen/core/TensorBase.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/Exception.h>
 #include <c10/util/SmallVector.h>
 
 #include <memory>
@@ -30,6 +32,11 @@ class Task {
 
   // On any thread, in the order of the stream. What it throws fails the stream.
   virtual void run() = 0;
+
+  // Warnings that the call has issued, which the task does not repeat.
+  virtual c10::ArrayRef<c10::Warning> issued_warnings() const {
+    return {};
+  }
 
   // How the program's thread treated denormal numbers when it made the task.
   uint32_t denormals() const {

@@ -4,13 +4,25 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
 
 #include <utility>
 
 namespace accelrt_torch {
 
+// TorchScript makes element types of its own for lists of optional tensors, which `IValue`'s own
+// check compares by address.
+inline bool is_list_of_optional_tensors(const c10::IValue& value) {
+  if (!value.isList()) {
+    return false;
+  }
+  static const auto& optional_tensor = *new c10::TypePtr(c10::OptionalType::ofTensor());
+  const auto& element = value.toList().elementType();
+  return element->kind() == c10::TypeKind::OptionalType && *element == *optional_tensor;
+}
+
 inline bool is_list_of_tensors(const c10::IValue& value) {
-  return value.isTensorList() || value.isOptionalTensorList();
+  return value.isTensorList() || is_list_of_optional_tensors(value);
 }
 
 // Undefined tensors, and those that an optional lacks, too.
@@ -22,9 +34,9 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit) {
     for (const at::Tensor& tensor : value.toTensorList()) {
       visit(tensor);
     }
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-      visit(tensor ? *tensor : at::Tensor());
+  } else if (is_list_of_optional_tensors(value)) {
+    for (const c10::IValue& element : value.toListRef()) {
+      visit(element.isTensor() ? element.toTensor() : at::Tensor());
     }
   }
 }
@@ -42,10 +54,11 @@ c10::IValue map_tensors(const c10::IValue& value, Map&& map) {
     }
     return mapped;
   }
-  if (value.isOptionalTensorList()) {
+  if (is_list_of_optional_tensors(value)) {
     c10::List<std::optional<at::Tensor>> mapped;
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-      mapped.push_back(tensor ? std::optional<at::Tensor>(map(*tensor)) : std::nullopt);
+    for (const c10::IValue& element : value.toListRef()) {
+      mapped.push_back(
+          element.isTensor() ? std::optional<at::Tensor>(map(element.toTensor())) : std::nullopt);
     }
     return mapped;
   }

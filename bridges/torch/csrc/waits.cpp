@@ -7,6 +7,7 @@
 
 #include "gil.hpp"
 #include "places.hpp"
+#include "warnings.hpp"
 
 namespace accelrt_torch {
 namespace {
@@ -52,6 +53,7 @@ void wait_for(const HeldStream& stream, const char* name) {
     sum.waited_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(waited).count();
   }
   check(status);
+  issue_kept_warnings();
 }
 
 std::vector<Wait> waits() {

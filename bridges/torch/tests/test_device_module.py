@@ -130,6 +130,16 @@ def test_a_context_of_a_stream_may_be_entered_again_inside() -> None:
     assert torch.accelrt.current_device() == 0
 
 
+def test_default_stream_is_current_at_first() -> None:
+    for index in range(4):
+        default = torch.accelrt.default_stream(index)
+        assert default == torch.accelrt.current_stream(index)
+        assert default.device == torch.device(f"accelrt:{index}")
+    with torch.Stream("accelrt:1") as side:
+        assert torch.accelrt.default_stream() != side
+        assert torch.accelrt.default_stream().device.index == 1
+
+
 def test_the_default_generators_are_those_of_the_devices() -> None:
     generators = torch.accelrt.default_generators
     assert [generator.device.index for generator in generators] == [0, 1, 2, 3]

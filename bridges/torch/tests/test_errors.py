@@ -43,6 +43,24 @@ from gates import Gate
         lambda device: (x := torch.zeros(4, device=device))[1:].copy_(x[:-1]),
         lambda device: torch.zeros(1, 4, device=device).expand(3, 4).copy_(torch.zeros(3, 4)),
         lambda device: torch.zeros(1, 4).expand(3, 4).copy_(torch.zeros(3, 4, device=device)),
+        lambda device: (x := torch.arange(4, device=device)).index_fill_(0, x, 0),
+        lambda device: (x := torch.arange(4, device=device)).scatter_(0, x, 1),
+        lambda device: (x := torch.arange(4, device=device)).index_add_(0, x, x),
+        lambda device: torch.gather((x := torch.arange(4, device=device)), 0, x.clone(), out=x),
+        lambda device: torch.zeros(1, 4, device=device).logical_or_(
+            torch.zeros(3, 4, device=device)
+        ),
+        # Masks of which the count does not fit the values.
+        lambda device: torch.zeros(4, device=device).__setitem__(
+            torch.tensor([True, False, True, True], device=device), torch.ones(2, device=device)
+        ),
+        lambda device: torch.zeros(2, 3, device=device).index_put_(
+            (torch.tensor([True, True], device=device), torch.tensor([0, 1, 2], device=device)),
+            torch.ones(3, device=device),
+        ),
+        lambda device: torch.zeros(4, device=device).masked_scatter_(
+            torch.ones(4, device=device, dtype=torch.bool), torch.ones(3, device=device)
+        ),
         lambda device: torch.cat(
             [torch.zeros(2, 2, device=device), torch.zeros(3, 3, device=device)]
         ),
@@ -136,6 +154,44 @@ def test_a_tensor_of_the_host_is_not_written_by_a_device(
 ) -> None:
     with pytest.raises(RuntimeError, match="at least two devices, accelrt:1 and cpu"):
         write(torch.ones((), device="accelrt:1"))
+
+
+def test_values_of_the_host_are_refused() -> None:
+    x, index = torch.zeros(4, device="accelrt"), torch.tensor([0, 2])
+    for values in (torch.ones(2), torch.ones(1)):
+        with pytest.raises(RuntimeError, match="at least two devices, accelrt:0 and cpu"):
+            x.index_put_((index,), values)
+    x.index_put_((index,), torch.tensor(5.0))
+    assert x.tolist() == [5, 0, 5, 0]
+
+
+def test_mask_with_one_value_does_not_wait() -> None:
+    x, rows = torch.zeros(4, device="accelrt"), torch.zeros(4, 2, device="accelrt")
+    mask = torch.tensor([True, False, True, True], device="accelrt")
+    row = torch.tensor([1.0, 2.0], device="accelrt")
+    torch.accelrt.synchronize()
+    torch.accelrt.clear_sync_report()
+    with Gate():
+        x[mask] = 3.0
+        rows[mask] = row
+        x.masked_scatter_(mask, torch.arange(4.0, device="accelrt"))
+    assert torch.accelrt.sync_report() == []
+    assert x.tolist() == [0, 0, 1, 2]
+    assert rows.tolist() == [[1, 2], [0, 0], [1, 2], [1, 2]]
+
+
+def test_deferred_mask_check_fails_the_stream() -> None:
+    x, mask = torch.zeros(4, device="accelrt"), torch.ones(4, device="accelrt", dtype=torch.bool)
+    torch.accelrt.defer_mask_checks()
+    try:
+        with Gate():
+            x[mask] = torch.ones(3, device="accelrt")
+        with pytest.raises(torch.AcceleratorError, match="shape mismatch"):
+            torch.accelrt.synchronize()
+    finally:
+        torch.accelrt.defer_mask_checks(enabled=False)
+    x[mask] = torch.ones(4, device="accelrt")
+    assert x.tolist() == [1] * 4
 
 
 def test_a_number_of_the_host_goes_with_every_device() -> None:

@@ -94,3 +94,27 @@ def test_a_network_with_channels_last_stays_so() -> None:
     for weights in network.parameters():
         assert weights.grad is not None
         assert weights.grad.stride() == weights.stride()
+
+
+PERMUTED: dict[str, Images] = {
+    "abs": torch.abs,
+    "complex": lambda x: torch.complex(x, x),
+    "polar": lambda x: torch.polar(x, x),
+    "logical_not": torch.logical_not,
+    "logical_and": lambda x: torch.logical_and(x, x),
+    "isinf": torch.isinf,
+    "logsigmoid": functional.logsigmoid,
+    "rrelu": lambda x: functional.rrelu(x, 0.2, 0.2),
+    "abs, out": lambda x: torch.abs(x, out=torch.empty(0, device=x.device)),
+    "add, out": lambda x: torch.add(x, 1, out=torch.empty(0, device=x.device)),
+}
+
+
+# Of the large one no probe is made.
+@pytest.mark.parametrize("sizes", [(3, 4, 5), (50, 40, 60)])
+@pytest.mark.parametrize("name", PERMUTED)
+def test_permuted_results_keep_their_order(name: str, sizes: tuple[int, int, int]) -> None:
+    numbers = _weights(*sizes).permute(2, 0, 1)
+    wanted, found = PERMUTED[name](numbers), PERMUTED[name](numbers.to("accelrt"))
+    assert found.stride() == wanted.stride()
+    torch.testing.assert_close(found.cpu(), wanted)

@@ -538,3 +538,20 @@ def test_a_program_that_makes_its_code_as_it_runs_has_a_bounded_report() -> None
     (rest,) = [row for row in rows if not row.file]
     assert rest.count == 4200 - 4096
     torch.accelrt.clear_sync_report()
+
+
+def test_set_tensor_is_set_to_its_source() -> None:
+    source = torch.arange(6.0, device="accelrt").view(2, 3)
+    same = torch.empty(0, device="accelrt").set_(source)
+    assert same.is_set_to(source)
+    assert not source.is_set_to(source[:1])
+    assert not source.is_set_to(source.clone())
+
+
+def test_mode_writes_out() -> None:
+    numbers = torch.tensor([[3, 1, 3], [2, 2, 5]])
+    wanted = torch.mode(numbers)
+    outs = [torch.empty(0, dtype=torch.long, device="accelrt") for _ in range(2)]
+    torch.mode(numbers.to("accelrt"), out=tuple(outs))
+    _same(outs[0], wanted.values)
+    _same(outs[1], wanted.indices)

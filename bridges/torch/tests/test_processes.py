@@ -39,6 +39,28 @@ print(ones.sum().item())
     assert total == "3.0"
 
 
+def test_init_in_forked_child_raises() -> None:
+    program = """
+import os, torch
+torch.ones(3, device="accelrt")
+reader, writer = os.pipe()
+child = os.fork()
+if child == 0:
+    try:
+        torch.accelrt.init()
+    except RuntimeError as error:
+        os.write(writer, str(error).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+os.close(writer)
+print(os.read(reader, 1000).decode())
+torch.accelrt.init()
+"""
+    done = _run(program)
+    assert done.returncode == 0, done.stderr
+    assert "fork" in done.stdout
+
+
 def test_a_child_of_a_process_that_has_not_used_the_device_may() -> None:
     program = """
 import os, torch
