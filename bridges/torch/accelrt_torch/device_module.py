@@ -120,12 +120,21 @@ def device_count() -> int:
 
 
 def init() -> None:
-    """Initialise accelrt for torch, as the first tensor of a device does."""
+    """Initialise accelrt for torch, as the first tensor of a device does.
+
+    Raises in a forked child of a process that has used a device.
+    """
+    if _is_in_bad_fork():
+        message = (
+            "accelrt cannot be initialised in a forked child of a process that has used a device: "
+            "start the child by multiprocessing's 'spawn' method"
+        )
+        raise RuntimeError(message)
     _C.init()
 
 
 def _lazy_init() -> None:
-    _C.init()
+    init()
 
 
 def is_initialized() -> bool:

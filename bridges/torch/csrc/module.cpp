@@ -50,10 +50,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("check_is_there", &check_is_there);
   module.def("current_device", &current_device);
   module.def("exchange_device", &exchange_device);
-  module.def("init", [] {
-    at::globalContext().lazyInitDevice(DEVICE_TYPE);
-    current_device(); // throws in a forked child, where torch has nothing left to initialise
-  });
+  module.def("init", [] { at::globalContext().lazyInitDevice(DEVICE_TYPE); });
   module.def("is_in_bad_fork", [] { return torch::utils::is_device_in_bad_fork(DEVICE_TYPE); });
   module.def("default_generator", &generator_of);
   module.def("enqueued_count", &enqueued_count);
