@@ -262,7 +262,7 @@ mod tests {
                     expected[..count].copy_from_slice(&text.as_bytes()[..count]);
                     expected[count] = 0;
                 }
-                assert_eq!(room.map(|byte| byte.cast_unsigned()), expected, "{text} {capacity}");
+                assert_eq!(room.map(i8::cast_unsigned), expected, "{text} {capacity}");
             }
         }
     }

@@ -28,6 +28,9 @@ os.environ["ACCELRT_CPU_DEVICES"] = "3"
 if KIND != "cpu":
     os.environ["ACCELRT_ACCELERATOR"] = KIND
 
+# Read by type checkers, never run.
+collect_ignore = ["typed_uses.py"]
+
 # A shell has what it runs in the background ignore SIGINT, and what that starts: tests of Ctrl-C,
 # and their processes, would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -471,7 +471,7 @@ mod tests {
     fn records_of_a_long_collection_are_kept() {
         let log = Log::new();
         let all = log.subscribe(Wants::TASKS, None, usize::MAX, Keeps::Oldest);
-        let expected: Vec<_> = (0..20 * CHUNK_RECORDS + 1).collect();
+        let expected: Vec<_> = (0..=20 * CHUNK_RECORDS).collect();
         let records = expected.iter().map(|ticket| record(RecordKind::Ended, 0, *ticket));
         write_during_a_collection(&log, records.collect());
         let Taken { records, dropped } = all.take();

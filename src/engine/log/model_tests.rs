@@ -32,8 +32,8 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let counts = prop_oneof![8 => 1..6_u64, 1 => CHUNK_RECORDS - 2..CHUNK_RECORDS + 2];
-    let limits =
-        prop_oneof![3 => 1..6_usize, 1 => Just(CHUNK_RECORDS as usize), 2 => Just(usize::MAX)];
+    let chunk = usize::try_from(CHUNK_RECORDS).expect("a few records");
+    let limits = prop_oneof![3 => 1..6_usize, 1 => Just(chunk), 2 => Just(usize::MAX)];
     let runtime = proptest::option::of(1..=RUNTIMES);
     let step = prop_oneof![
         6 => (0..THREADS, 0..7_usize, 1..=RUNTIMES, counts, any::<bool>())
@@ -166,7 +166,9 @@ impl Model {
         let (writer, number) = self.threads[thread].take().unwrap_or_else(|| {
             let writer = log.add_thread(NameId::NONE);
             *num_threads += 1;
-            known.iter_mut().for_each(|it| it.note(&Self::about(*num_threads)));
+            for subscription in known.iter_mut() {
+                subscription.note(&Self::about(*num_threads));
+            }
             (writer, *num_threads)
         });
         let first = self.ticket + 1;
@@ -182,7 +184,9 @@ impl Model {
         }
         let log = Arc::clone(&self.log);
         let write = move || {
-            records.iter().for_each(|record| log.write(&writer, record));
+            for record in &records {
+                log.write(&writer, record);
+            }
             writer
         };
         let writer = if during {

@@ -232,9 +232,10 @@ impl RingWriter {
         if written == self.limit.get() && !self.extend(collect) {
             return false;
         }
-        // SAFETY: the index is below the number of the chunk's slots. The chunk is this thread's
-        // until it has linked the next one.
-        let slot = unsafe { &*self.slots.get().add((written % CHUNK_RECORDS) as usize) };
+        // SAFETY: the index is below the number of the chunk's slots.
+        let slot = unsafe { self.slots.get().add((written % CHUNK_RECORDS) as usize) };
+        // SAFETY: the chunk is this thread's until it has linked the next one.
+        let slot = unsafe { &*slot };
         slot.0.with_mut(|slot| {
             // SAFETY: `written` is below `limit`, and the reader reads only slots below `written`.
             // Only this thread writes, as `Cell` makes sure.

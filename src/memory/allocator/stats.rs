@@ -327,7 +327,7 @@ mod tests {
             let classes = [PoolClass::Small, PoolClass::Large];
             for (step, amount) in steps {
                 let (index, class) = (usize::from(step % 2), classes[usize::from(step % 2)]);
-                let bytes = amount.min(currents[index] as usize);
+                let bytes = amount.min(usize::try_from(currents[index]).unwrap());
                 if step < 2 {
                     stat.increase(class, amount);
                     sums[index][0] += amount as u64;

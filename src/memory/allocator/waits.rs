@@ -167,7 +167,7 @@ mod tests {
                 continue;
             }
             let [inside, behind] = [0; 2].map(|_| {
-                (0..1 + random.below(2)).map(|_| random.below(6) as u64).collect::<Vec<u64>>()
+                (0..=random.below(2)).map(|_| random.below(6) as u64).collect::<Vec<u64>>()
             });
             let mut reached: BTreeSet<u64> = behind.iter().copied().collect();
             loop {

@@ -41,7 +41,7 @@ struct Collected {
 
 impl Collected {
     /// Adds what a subscription has taken, in the order of time.
-    fn add(&mut self, taken: Taken) {
+    fn add(&mut self, taken: &Taken) {
         let records = taken.records.iter().filter_map(MemoryRecord::of_log);
         self.records.extend(records.flat_map(MemoryRecord::events));
         // Each thread has a ring of its own: a record may come behind later ones of another thread.
@@ -121,7 +121,7 @@ impl MemoryHistory {
         let then = || taken = self.subscription.take_written();
         let moment = allocator.moment(Some(marker), then);
         let mut collected = self.collected.lock();
-        collected.add(taken);
+        collected.add(&taken);
         let is_marker = |record: &MemoryRecord| {
             record.action == MemoryAction::Snapshot && record.bytes as u64 == marker
         };
@@ -139,7 +139,7 @@ impl MemoryHistory {
     /// Calls `with` with all records up to now.
     fn collect<T>(&self, with: impl FnOnce(&Collected) -> T) -> T {
         let mut collected = self.collected.lock();
-        collected.add(self.subscription.take());
+        collected.add(&self.subscription.take());
         collected.limit(self.most_events);
         with(&collected)
     }

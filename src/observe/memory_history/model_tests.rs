@@ -159,8 +159,8 @@ impl World {
         };
         let (up, freed, over) =
             (TraceAction::Alloc, TraceAction::FreeRequested, TraceAction::FreeCompleted);
-        let (one, block): (fn(&MemoryEvent) -> usize, fn(&MemoryEvent) -> usize) =
-            (|_| 1, |event| event.block_bytes);
+        let one: fn(&MemoryEvent) -> usize = |_| 1;
+        let block: fn(&MemoryEvent) -> usize = |event| event.block_bytes;
         for (name, found, expected) in [
             ("allocation", &statistics.allocation, sums(up, freed, one)),
             ("allocated_bytes", &statistics.allocated_bytes, sums(up, freed, block)),
@@ -208,7 +208,9 @@ impl World {
         );
         let pair = (TraceAction::SegmentAlloc, TraceAction::SegmentFree);
         let mut segments = Stat::default();
-        events.iter().for_each(|event| add(&mut segments, event, pair, 1));
+        for event in events {
+            add(&mut segments, event, pair, 1);
+        }
         let found = statistics.segment.all;
         prop_assert_eq!(
             (found.current, found.allocated, found.freed),

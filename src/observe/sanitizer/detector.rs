@@ -389,8 +389,8 @@ impl Detector {
             Some(Running::Forgotten) => return self.num_forgotten += 1,
             None => self.streams.access_on_host(),
         };
-        let user = self.host(point, place);
-        self.access((point, 0, 0), access, user);
+        let accessing = self.host(point, place);
+        self.access((point, 0, 0), access, accessing);
     }
 
     fn host(&mut self, point: Point, place: Place) -> User {
@@ -414,8 +414,8 @@ impl Detector {
             None => Point::whole(OPEN, self.num_open),
         };
         if let Some(access) = self.declared(used) {
-            let user = self.host(point, place);
-            self.access((point, 0, self.num_open), access, user);
+            let accessing = self.host(point, place);
+            self.access((point, 0, self.num_open), access, accessing);
         }
         self.num_open
     }
@@ -436,14 +436,19 @@ impl Detector {
             return;
         }
         let slot = self.streams.slot_of(stream);
-        let last = self.streams.last(slot);
-        let program = self.host(last, Place::default());
+        let point = self.streams.last(slot);
+        let marker = ShadowUse {
+            point,
+            range: 0..used.bytes,
+            writes: None,
+            is_recorded: true,
+            is_kept: false,
+            is_marker: true, // it stands for the stream's tasks
+            open: 0,
+            user: self.host(point, Place::default()),
+            nth: 0,
+        };
         let life = self.life_of(used);
-        let (range, writes) = (0..used.bytes, None);
-        let (is_recorded, is_marker) = (true, true); // it stands for the stream's tasks
-        let (point, open, nth, is_kept, user) = (last, 0, 0, false, program);
-        let marker =
-            ShadowUse { point, range, writes, is_recorded, is_kept, is_marker, open, user, nth };
         let is_same_stream = |point: Point| point.slot == slot;
         self.num_forgotten += life.add(marker, |_| false, is_same_stream);
     }

@@ -57,8 +57,9 @@ impl Timeline {
         self.first.get_or_insert(ticket);
         self.last = ticket;
         let retired = self.progress.as_ref().map_or(self.last - 1, |progress| progress.retired());
-        let is_over = |(known, _): &mut (u64, u64)| *known <= retired;
-        while self.steps.pop_front_if(is_over).is_some() {}
+        while self.steps.front().is_some_and(|(known, _)| *known <= retired) {
+            self.steps.pop_front();
+        }
         self.steps.push_back((ticket, step));
     }
 

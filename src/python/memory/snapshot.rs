@@ -68,7 +68,7 @@ impl<'py> Entry<'py> {
 
     /// As [`Entry::get`] of a number: `True` and `False` are refused.
     fn whole<T: FromPyObjectOwned<'py>>(&self, key: &str, expected: &str) -> PyResult<T> {
-        match self.values.get_item(key)?.filter(|value| value.is_instance_of::<PyBool>()) {
+        match self.values.get_item(key)?.filter(PyAnyMethods::is_instance_of::<PyBool>) {
             Some(value) => Err(self.unexpected(key, &value, expected)),
             None => self.get(key, expected),
         }

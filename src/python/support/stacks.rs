@@ -543,7 +543,7 @@ pub(crate) fn program_place(py: Python<'_>, stack: StackId) -> Option<(String, i
         // Only the qualified name has the function: its frame is over, or another thread's.
         let qualified = text(intern!(py, "co_qualname")).unwrap_or_default();
         let outer = enclosing(&qualified).rsplit('.').next();
-        name = outer.filter(|outer| !outer.is_empty()).unwrap_or("<module>").to_owned();
+        outer.filter(|outer| !outer.is_empty()).unwrap_or("<module>").clone_into(&mut name);
     }
     Some((text(intern!(py, "co_filename"))?, place.line, name))
 }
