@@ -40,7 +40,7 @@ use super::source::Source;
 /// memory beside a restored snapshot has other addresses than it, and that caches are emptied
 /// without the runtime's lock, took 39, and that what others free while a program is asked for
 /// memory is seen, and asked for beside the device's own as often as it comes, 24.
-const MOST_LINES: usize = 30_720;
+const MOST_LINES: usize = 30_960;
 
 /// A core that is smaller by so many lines has earned a lower number.
 const SLACK_LINES: usize = 500;

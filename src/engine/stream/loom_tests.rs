@@ -382,8 +382,8 @@ fn loom_a_cleared_error_is_dropped_by_the_last_release() {
     });
 }
 
-/// Goal: an error that a handle has received does not come back. Method: a synchronise that is given
-/// up puts the error back while another thread receives it.
+/// Goal: an error that a handle has received does not come back. Method: a synchronise that is
+/// given up puts the error back while another thread receives it.
 #[test]
 fn loom_received_error_is_not_put_back() {
     model(Some(2), || {

@@ -28,18 +28,18 @@ use crate::observe::sanitizer::watch::{self, OpenAccess, Sanitizer};
 use crate::queue::{Class, Command};
 use crate::runtime::Runtime;
 
-const BYTES: usize = 512;
+pub(super) const BYTES: usize = 512;
 
 /// Two streams of a runtime that is watched, and memory that nothing has used.
-struct World {
-    watch: Sanitizer,
-    streams: [Stream; 2],
-    buffer: Buffer,
-    runtime: Runtime,
+pub(super) struct World {
+    pub(super) watch: Sanitizer,
+    pub(super) streams: [Stream; 2],
+    pub(super) buffer: Buffer,
+    pub(super) runtime: Runtime,
 }
 
 impl World {
-    fn new(bytes: usize) -> Self {
+    pub(super) fn new(bytes: usize) -> Self {
         let config = Config::builder().cpu_devices(1).cpu_threads(2).build().unwrap();
         let runtime = Runtime::new(config).unwrap();
         let watch = Sanitizer::begin(&runtime);
@@ -49,18 +49,18 @@ impl World {
     }
 
     /// A task of a stream that writes all of the buffer.
-    fn write(&self, stream: usize) {
+    pub(super) fn write(&self, stream: usize) {
         write(&self.streams[stream], &self.buffer);
     }
 
-    fn found(&self) -> Vec<FindingKind> {
+    pub(super) fn found(&self) -> Vec<FindingKind> {
         self.watch.findings(0).iter().map(|found| found.kind).collect()
     }
 }
 
 extern "C" fn nothing() {}
 
-fn write(stream: &Stream, buffer: &Buffer) {
+pub(super) fn write(stream: &Stream, buffer: &Buffer) {
     let call = FfiCall::new(nothing as *const _, &[]).unwrap();
     // SAFETY: the function takes any arguments, as it touches none.
     unsafe { stream.launch_with_uses(call, &[(buffer, Some(true))]) }.unwrap();
@@ -533,88 +533,4 @@ fn buffers_that_find_no_room_are_counted() {
         detector.tell(Told::Allocation(used), Place::default());
     }
     assert_eq!(detector.num_forgotten(), 1);
-}
-
-/// Says that the stream's next task keeps the buffer, as an argument of a callable.
-fn keep(buffer: &Buffer, writes: bool) {
-    let kept = vec![buffer.used_bytes(Some(writes))];
-    order_watch::declare(Some(NextUses { kept, ..NextUses::NONE }));
-}
-
-#[test]
-fn advice_orders_the_task_that_was_enqueued_later() {
-    let _alone = order_watch::alone();
-    for is_lasting in [false, true] {
-        let world = World::new(BYTES);
-        let [writer, reader] = &world.streams;
-        world.write(0);
-        reader.wait_stream(writer).unwrap();
-        let (open, opened) = mpsc::channel::<()>();
-        let used = world.buffer.used_bytes(Some(false));
-        let read = move || {
-            opened.recv().unwrap();
-            if is_lasting {
-                drop(OpenAccess::begin(used));
-            } else {
-                order_watch::tell(Told::HostAccess(used));
-            }
-        };
-        reader.enqueue(read).unwrap();
-        world.write(0);
-        open.send(()).unwrap();
-        reader.synchronize().unwrap();
-        let found = &world.watch.findings(0)[..];
-        let [found] = found else { panic!("{found:?}") };
-        assert_eq!(found.kind, Race);
-        let ids =
-            [found.first.as_ref().unwrap().stream, found.second.stream].map(|it| it.unwrap().1);
-        assert_eq!(ids, [reader.id(), writer.id()]);
-        let expected = format!("let stream {} of cpu wait for stream {}", writer.id(), reader.id());
-        let fix = found.fix().replace("cpu:0", "cpu");
-        assert!(fix.starts_with(&expected), "{fix}");
-    }
-}
-
-#[test]
-fn arguments_of_a_callable_are_its_uses() {
-    let _alone = order_watch::alone();
-    for (writes, of_writer, expected) in [
-        (false, true, &[Race][..]),
-        (true, true, &[Race]),
-        (true, false, &[Race]),
-        (false, false, &[]),
-    ] {
-        let World { watch, streams: [writer, reader], buffer, runtime } = World::new(BYTES);
-        write(&writer, &buffer);
-        reader.wait_stream(&writer).unwrap();
-        let (kept, (open, opened)) = (buffer.clone(), mpsc::channel::<()>());
-        keep(&buffer, writes);
-        let run = move || {
-            opened.recv().unwrap();
-            drop(kept); // the buffer's free
-        };
-        reader.enqueue(run).unwrap();
-        if of_writer {
-            write(&writer, &buffer);
-        } else {
-            keep(&buffer, false);
-            writer.enqueue(|| ()).unwrap();
-        }
-        writer.synchronize().unwrap();
-        drop(buffer);
-        open.send(()).unwrap();
-        reader.synchronize().unwrap();
-        let found: Vec<_> = watch.findings(0).iter().map(|found| found.kind).collect();
-        assert_eq!(found, expected, "{writes}, {of_writer}");
-        drop(runtime);
-    }
-}
-
-#[test]
-fn an_argument_of_a_callable_may_be_unwritten() {
-    let _alone = order_watch::alone();
-    let world = World::new(BYTES);
-    keep(&world.buffer, false);
-    world.streams[0].enqueue(|| ()).unwrap();
-    assert_eq!(world.found(), []);
 }

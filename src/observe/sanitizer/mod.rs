@@ -15,6 +15,8 @@
 //! * [`report`]: the same for programs in Rust
 
 #[cfg(test)]
+mod argument_tests;
+#[cfg(test)]
 mod case_tests;
 mod clock;
 mod detector;

@@ -1,0 +1,93 @@
+//! The sanitizer and the arguments of callables, and the advice of its findings.
+
+use std::sync::mpsc;
+
+use crate::engine::stream::order_watch::{self, NextUses, Told};
+use crate::memory::buffer::Buffer;
+use crate::observe::sanitizer::case_tests::{BYTES, World, write};
+use crate::observe::sanitizer::finding::FindingKind::Race;
+use crate::observe::sanitizer::watch::OpenAccess;
+
+/// Says that the stream's next task keeps the buffer, as an argument of a callable.
+fn keep(buffer: &Buffer, writes: bool) {
+    let kept = vec![buffer.used_bytes(Some(writes))];
+    order_watch::declare(Some(NextUses { kept, ..NextUses::NONE }));
+}
+
+#[test]
+fn advice_orders_the_task_that_was_enqueued_later() {
+    let _alone = order_watch::alone();
+    for is_lasting in [false, true] {
+        let world = World::new(BYTES);
+        let [writer, reader] = &world.streams;
+        world.write(0);
+        reader.wait_stream(writer).unwrap();
+        let (open, opened) = mpsc::channel::<()>();
+        let used = world.buffer.used_bytes(Some(false));
+        let read = move || {
+            opened.recv().unwrap();
+            if is_lasting {
+                drop(OpenAccess::begin(used));
+            } else {
+                order_watch::tell(Told::HostAccess(used));
+            }
+        };
+        reader.enqueue(read).unwrap();
+        world.write(0);
+        open.send(()).unwrap();
+        reader.synchronize().unwrap();
+        let found = &world.watch.findings(0)[..];
+        let [found] = found else { panic!("{found:?}") };
+        assert_eq!(found.kind, Race);
+        let ids =
+            [found.first.as_ref().unwrap().stream, found.second.stream].map(|it| it.unwrap().1);
+        assert_eq!(ids, [reader.id(), writer.id()]);
+        let expected = format!("let stream {} of cpu wait for stream {}", writer.id(), reader.id());
+        let fix = found.fix().replace("cpu:0", "cpu");
+        assert!(fix.starts_with(&expected), "{fix}");
+    }
+}
+
+#[test]
+fn arguments_of_a_callable_are_its_uses() {
+    let _alone = order_watch::alone();
+    for (writes, of_writer, expected) in [
+        (false, true, &[Race][..]),
+        (true, true, &[Race]),
+        (true, false, &[Race]),
+        (false, false, &[]),
+    ] {
+        let World { watch, streams: [writer, reader], buffer, runtime } = World::new(BYTES);
+        write(&writer, &buffer);
+        reader.wait_stream(&writer).unwrap();
+        let (kept, (open, opened)) = (buffer.clone(), mpsc::channel::<()>());
+        keep(&buffer, writes);
+        let run = move || {
+            opened.recv().unwrap();
+            drop(kept); // the buffer's free
+        };
+        reader.enqueue(run).unwrap();
+        if of_writer {
+            write(&writer, &buffer);
+        } else {
+            keep(&buffer, false);
+            writer.enqueue(|| ()).unwrap();
+        }
+        writer.synchronize().unwrap();
+        drop(buffer);
+        open.send(()).unwrap();
+        reader.synchronize().unwrap();
+        let found: Vec<_> = watch.findings(0).iter().map(|found| found.kind).collect();
+        assert_eq!(found, expected, "{writes}, {of_writer}");
+        drop(runtime);
+    }
+}
+
+#[test]
+fn an_argument_of_a_callable_may_be_unwritten() {
+    let _alone = order_watch::alone();
+    let world = World::new(BYTES);
+    keep(&world.buffer, false);
+    world.streams[0].enqueue(|| ()).unwrap();
+    assert_eq!(world.found(), []);
+}
