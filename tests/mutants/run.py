@@ -93,17 +93,18 @@ class Defect:
             message = f"stale: {self.name}: suite {self.suite} has no module {first}"
             raise DefectError(message)
         name = re.split(r"::|\[", self.test)[-1 if "[" not in self.test else -2]
-        if not re.search(rf"\b(fn|def) {re.escape(name)}\b", every_test(root)):
+        if name not in functions(root):
             message = f"stale: {self.name}: there is no test {self.test}"
             raise DefectError(message)
 
 
 @cache
-def every_test(root: Path) -> str:
-    """Return the text of all files in which tests stand."""
+def functions(root: Path) -> frozenset[str]:
+    """Return the names of all functions in files that contain tests."""
     folders = ("src", "tests", "bridges")
     files = [path for folder in folders for path in (root / folder).rglob("*.*")]
-    return "\n".join(path.read_text() for path in files if path.suffix in {".rs", ".py"})
+    texts = (path.read_text() for path in files if path.suffix in {".rs", ".py"})
+    return frozenset(name for text in texts for name in re.findall(r"\b(?:fn|def) (\w+)", text))
 
 
 @dataclass(frozen=True)
