@@ -1112,7 +1112,9 @@ def stop_memory_history() -> None:
     """Ends the history and forgets its entries. Blocks in use keep their stacks."""
 
 def take_memory_snapshot(kind: str) -> dict[str, Any]:
-    """The whole snapshot of a kind's devices, as torch's dictionary."""
+    """The whole snapshot of a kind's devices, as torch's dictionary. The trace of each device ends at
+    the moment of its segments.
+    """
 
 def memory_uses() -> list[tuple[str, str | None, str, int | None, int, int]]:
     """The bytes of blocks in use on the devices of these kinds, the most first."""

@@ -64,23 +64,30 @@ def rebuild(
 
     Its type is a RuntimeError where the original type is not found or cannot be created.
     """
-    args = (text,) if arguments is None else marshal.loads(arguments)
+    args = (text,) if arguments is None else marshal.loads(arguments)  # noqa: S302  from `describe`
     try:
-        kind: object = sys.modules[module]
-        for name in qualname.split("."):
-            kind = getattr(kind, name)
-        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise TypeError(qualname)
-        # Without the `__init__` of a program's type, which may take other arguments.
-        rebuilt = kind(*args) if module == "builtins" else kind.__new__(kind, *args)
-        rebuilt.args = args
-        if str(rebuilt) != text:
-            raise ValueError(text)
-    except Exception:
+        rebuilt = _create(module, qualname, args, text)
+    except Exception:  # noqa: BLE001  a program's type may raise anything
+        rebuilt = None
+    if rebuilt is None:
         rebuilt = RuntimeError(f"{qualname}: {text}")
     for note in notes:
         rebuilt.add_note(note)
     return rebuilt
+
+
+def _create(
+    module: str, qualname: str, args: tuple[object, ...], text: str
+) -> BaseException | None:
+    kind: object = sys.modules.get(module)
+    for name in qualname.split("."):
+        kind = getattr(kind, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        return None
+    # Without the `__init__` of a program's type, which may take other arguments.
+    created = kind(*args) if module == "builtins" else kind.__new__(kind, *args)
+    created.args = args
+    return created if str(created) == text else None
 
 
 def fade_logged(record: LogRecord) -> bool:

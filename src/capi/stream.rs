@@ -252,7 +252,7 @@ pub unsafe extern "C" fn accelrt_stream_get_info(
             priority: stream.priority(),
             is_dedicated: stream.is_dedicated().into(),
             runs_on_host: stream.core().on_host.into(),
-            is_quiet: stream.core().is_quiet(stream.since()).into(),
+            is_quiet: stream.core().is_quiet(stream.issued_after()).into(),
         };
         // SAFETY: the caller passes a struct that begins with its size.
         unsafe { write_sized(&value, info, "info") }

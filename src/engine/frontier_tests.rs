@@ -42,7 +42,7 @@ fn a_record_before_the_wait_does_not_carry_its_join() {
 }
 
 #[test]
-fn joins_that_arrive_out_of_order_hold_for_later_versions_too() {
+fn out_of_order_join_updates_later_versions() {
     let (a, _) = stream(1);
     let (b, _) = stream(2);
     let (_, history) = stream(3);
@@ -53,7 +53,7 @@ fn joins_that_arrive_out_of_order_hold_for_later_versions_too() {
 }
 
 #[test]
-fn what_is_pending_up_to_a_task_is_told_also_between_adjacent_waits() {
+fn streams_before_includes_adjacent_waits() {
     let [a, b, c] = [1, 2, 3].map(|key| stream(key).0);
     let (_, history) = stream(4);
     let before = |ticket| {
@@ -73,7 +73,7 @@ fn what_is_pending_up_to_a_task_is_told_also_between_adjacent_waits() {
 }
 
 #[test]
-fn what_another_stream_waits_for_is_before_though_it_is_known_later() {
+fn streams_before_follows_later_joins() {
     let [(_, a), (b, b_history), (c, c_history)] = [1, 2, 3].map(stream);
     let (d, _) = stream(4);
     a.join(5, &point(&b, 7), None);
@@ -141,7 +141,7 @@ fn the_subscriptions_of_a_stream_do_not_grow() {
 }
 
 #[test]
-fn every_subscription_of_a_stream_is_told() {
+fn finish_notifies_every_subscription() {
     let progress = Progress::new(1, true);
     let ended = [Arc::new(Ended::new()), Arc::new(Ended::new())];
     for number in 0..100 {

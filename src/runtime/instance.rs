@@ -18,7 +18,7 @@ use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::compute::generator::Defaults;
 use crate::engine::stream::Stream;
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::failures::SetAside;
+use crate::engine::stream::failures::UnraisedErrors;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts};
 use crate::engine::stream::synchronize::{raise_counted, synchronize_all};
@@ -431,7 +431,7 @@ impl Runtime {
             return stream.synchronize(0, interrupt);
         }
         match synchronize_all(&streams, interrupt) {
-            Ok(SetAside { errors, num_forgotten }) => {
+            Ok(UnraisedErrors { errors, num_forgotten }) => {
                 let errors = unseen.errors.into_iter().chain(errors).collect();
                 raise_counted(errors, num_forgotten + unseen.num_forgotten)
             }

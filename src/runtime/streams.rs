@@ -64,8 +64,8 @@ impl Runtime {
     /// As [`Runtime::pooled_stream`], from the pool of streams with this priority; a smaller number
     /// runs first. A priority out of range becomes the nearest one in it.
     pub fn pooled_stream_with_priority(&self, device: Device, priority: i32) -> Result<Stream> {
-        let (stream, since) = self.table(device)?.pooled_stream(priority)?;
-        Ok(Stream::issued_behind(since, stream))
+        let (stream, issued_after) = self.table(device)?.pooled_stream(priority)?;
+        Ok(Stream::issued_after_ticket(issued_after, stream))
     }
 
     /// The device's default stream: id 0, shared by all threads, not ordered with other streams.

@@ -199,8 +199,7 @@ def test_numpy_is_told_that_the_bytes_failed() -> None:
     stream.launch(libc.memset, buffer, 1, 8)
     with pytest.raises(accelrt.StreamError, match="returned status 3"):
         np.asarray(buffer)
-    with pytest.raises(accelrt.StreamError, match="returned status 3"):
-        stream.synchronize()
+    stream.synchronize()  # the receipt has ended the failure
     assert np.asarray(buffer).tolist() == [0] * 8
 
 

@@ -33,7 +33,10 @@ MIB = 1 << 20
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["tcp://127.0.0.1:1", "--devices", "0,99"], "devices [99]: there are 3"),
+        (
+            ["tcp://127.0.0.1:1", "--devices", "0,99"],
+            "devices=[99]: valid numbers of cpu devices are 0 to 2",
+        ),
         (["tcp://127.0.0.1:1", "--devices", "0,a"], "'0,a' is no list of numbers"),
         (["tcp://127.0.0.1:1", "--device-memory", "much"], "'much' is no number of bytes"),
         (["tcp://127.0.0.1:1", "--device-memory", "-5"], "'-5' is no number of bytes"),
@@ -62,7 +65,7 @@ def test_a_cpu_devices_memory_is_not_counted_twice() -> None:
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match=r"devices \[3, -1\]: there are 3 of cpu, from 0"):
+    with pytest.raises(ValueError, match=r"devices=\[3, -1\]: valid numbers of cpu devices are"):
         LocalCluster(devices=[0, 3, 2, -1])
 
 
@@ -105,13 +108,13 @@ def test_devices_are_a_count_or_numbers(devices: Any, indices: list[int]) -> Non
 @pytest.mark.parametrize(
     ("devices", "told"),
     [
-        (0, "devices=0: there are 3 of cpu"),
-        (-1, "devices=-1: there are 3 of cpu"),
-        (4, "devices=4: there are 3 of cpu"),
-        (1 << 100, "devices=1267650600228229401496703205376: there are 3 of cpu"),
-        ([], "devices []: there are 3 of cpu, from 0"),
-        ([2, 3], "devices [3]: there are 3 of cpu, from 0"),
-        ([-1, 0], "devices [-1]: there are 3 of cpu, from 0"),
+        (0, "devices=0: expected 1 to 3, the number of cpu devices"),
+        (-1, "devices=-1: expected 1 to 3, the number of cpu devices"),
+        (4, "devices=4: expected 1 to 3, the number of cpu devices"),
+        (1 << 100, f"devices={1 << 100}: expected 1 to 3, the number of cpu devices"),
+        ([], "devices is empty: pass at least one number"),
+        ([2, 3], "devices=[3]: valid numbers of cpu devices are 0 to 2"),
+        ([-1, 0], "devices=[-1]: valid numbers of cpu devices are 0 to 2"),
         (True, "devices=True is neither a number of devices nor a list"),
         ([True], "devices=[True] is neither"),
         (2.0, "devices=2.0 is neither"),

@@ -248,7 +248,7 @@ def test_a_use_before_the_failure_is_no_failed_one() -> None:
     failure_of(stream.synchronize)
 
 
-class Custom(Exception):
+class CustomError(Exception):
     """An exception whose constructor takes other arguments."""
 
     def __init__(self, first: object, second: object) -> None:
@@ -264,7 +264,7 @@ class Custom(Exception):
         OSError(2, "not there"),
         ValueError(),
         ValueError(1, b"2", 3.0, None, True),
-        Custom(1, 2),
+        CustomError(1, 2),
         UnicodeDecodeError("utf-8", b"x", 0, 1, "why"),
     ],
 )
@@ -277,7 +277,7 @@ def test_rebuilt_exception_equals_the_described_one(error: Exception) -> None:
 
 
 def test_rebuilt_exception_of_unknown_type_is_a_runtime_error() -> None:
-    class Local(Exception):
+    class LocalError(Exception):
         """A type that no module has."""
 
     class Holder:
@@ -288,24 +288,24 @@ def test_rebuilt_exception_of_unknown_type_is_a_runtime_error() -> None:
 
     holder = Holder()
     alive = weakref.ref(holder)
-    description = describe(Local(holder))
+    description = describe(LocalError(holder))
     del holder
     gc.collect()
     assert alive() is None
     rebuilt = rebuild(*description)
     assert type(rebuilt) is RuntimeError
-    assert str(rebuilt).endswith("Local: holder")
+    assert str(rebuilt).endswith("LocalError: holder")
 
 
 def test_description_has_the_traceback_of_the_cause() -> None:
     def inner() -> None:
-        raise KeyError("inner")
+        raise KeyError
 
     try:
         try:
             inner()
         except KeyError as error:
-            raise ValueError("outer") from error
+            raise ValueError from error
     except ValueError as error:
         notes = rebuild(*describe(error)).__notes__
     assert "in inner" in notes[-1]
@@ -375,7 +375,8 @@ def test_unreceived_failure_keeps_no_frame() -> None:
     def fails() -> None:
         kept = Kept()
         alive.append(weakref.ref(kept))
-        raise ValueError("not received")
+        message = "not received"
+        raise ValueError(message)
 
     stream = accelrt.Stream(dedicated=True)
     stream.launch_host(fails)
@@ -456,7 +457,7 @@ def test_pooled_stream_hides_failures_of_earlier_holders() -> None:
     streams = {holder.stream_id: holder for holder in holders(32)}
     older = accelrt.Stream(priority=-1)
     older.launch_host(int, "none")
-    newer = [stream for stream in holders(32) if stream == older][0]
+    newer = next(stream for stream in holders(32) if stream == older)
     assert newer.stream_id in streams
     assert newer.launch_host(int, "1").result() == 1
     newer.synchronize()

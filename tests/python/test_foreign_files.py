@@ -488,7 +488,7 @@ def test_devices_stand_by_number(tmp_path: Path) -> None:
 
 def test_device_numbers_have_a_limit(tmp_path: Path) -> None:
     content = snapshot()
-    for device, is_right in ((snapshots._MOST_DEVICE - 1, True), (snapshots._MOST_DEVICE, False)):
+    for device, is_right in ((snapshots._MAX_DEVICE - 1, True), (snapshots._MAX_DEVICE, False)):
         for segment in content["segments"]:
             segment["device"] = device
         path = written(tmp_path, content)

@@ -15,7 +15,9 @@ Tensors = Sequence[torch.Tensor]
 Streams = Sequence[torch.Stream | None] | None
 
 
-def broadcast_coalesced(tensors: Tensors, devices: Sequence[int], _buffer_size: int) -> list[list]:
+def broadcast_coalesced(
+    tensors: Tensors, devices: Sequence[int], _buffer_size: int
+) -> list[list[torch.Tensor]]:
     """Return a list of copies for each device."""
     return [broadcast_one(tensors, device) for device in devices]
 

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Run the script; return 1 with findings, else the script's own status.
 
-    A script that failed has a line of its own: with nothing found, its run was cut short.
+    If the script failed, an extra line says so: "nothing found" then covers only a part of it.
     """
     if (reason := _refusal(given)) is not None:
         sys.stderr.write(f"accelrt sanitize: {reason}\n")

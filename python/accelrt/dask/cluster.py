@@ -35,12 +35,12 @@ def _index(number: Any) -> int:
 
 
 def _indices(kind: str, devices: _Numbers, count: int) -> list[int]:
-    """Return the numbers of devices; an integer is how many of them, from the first one."""
+    """Return the numbers of devices; an integer n selects devices 0 to n - 1."""
     given: Any = range(count) if devices is None else devices
     with suppress(TypeError):
         wanted = _index(given)
         if not 0 < wanted <= count:
-            message = f"devices={wanted}: there are {count} of {kind}"
+            message = f"devices={wanted}: expected 1 to {count}, the number of {kind} devices"
             raise ValueError(message)
         given = range(wanted)
     try:
@@ -48,9 +48,12 @@ def _indices(kind: str, devices: _Numbers, count: int) -> list[int]:
     except TypeError:
         message = f"devices={devices!r} is neither a number of devices nor a list such as [0, 2]"
         raise ValueError(message) from None
+    if not indices:
+        message = "devices is empty: pass at least one number"
+        raise ValueError(message)
     missing = [index for index in indices if not 0 <= index < count]
-    if missing or not indices:
-        message = f"devices {missing}: there are {count} of {kind}, from 0"
+    if missing:
+        message = f"devices={missing}: valid numbers of {kind} devices are 0 to {count - 1}"
         raise ValueError(message)
     return indices
 
@@ -63,7 +66,7 @@ class Workers:
     ) -> None:
         """Find the devices; `ValueError` names what is not there, or no size."""
         if not isinstance(kind, str | None):
-            message = f"kind={kind!r} is not a name such as 'cpu'; give other numbers by devices="
+            message = f"kind={kind!r} must be a device type such as 'cpu'; numbers go to devices="
             raise TypeError(message)
         self.kind = kind or accelrt.accelerator.current_stream().device.type
         self._module = accelrt.get_device_module(self.kind)
@@ -111,7 +114,7 @@ class LocalCluster(distributed.LocalCluster):
     ) -> None:
         """Start the scheduler and the workers, and wait for them."""
         if "n_workers" in options:
-            message = "n_workers: each device has one worker; give the number of devices=..."
+            message = "n_workers is not supported: each device runs one worker; pass devices="
             raise TypeError(message)
         self._workers = Workers(kind, devices, device_memory, host_memory)
         options["threads_per_worker"] = threads_per_worker

@@ -45,7 +45,7 @@ pub struct StreamFailure {
     cause: FailureCause,
     inherited_from: Option<Arc<StreamFailure>>,
     is_raised: AtomicBool,
-    /// True when a call has received this error through a handle, which ends it.
+    /// True when a call has received this error through a handle and thereby ended it.
     is_ended: AtomicBool,
 }
 

@@ -29,8 +29,8 @@ pub(super) const CHUNK_RECORDS: u64 = SLOTS as u64;
 
 const SLOTS: usize = if cfg!(loom) { 2 } else { 2048 };
 
-/// The chunks that each ring may have whatever the budget: the one that is written, the one that
-/// is read, and the spare one.
+/// The chunks of a ring that do not count against the budget: the one that is written, the one
+/// that is read, and the spare one.
 const FREE_CHUNKS: u64 = 3;
 
 /// A record's place, which is one cache line.
@@ -115,7 +115,7 @@ pub(crate) struct RingWriter {
     slots: Cell<*const Slot>,
     /// As `Ring::written`.
     written: Cell<u64>,
-    /// The number of records that are written at the end of the chunk.
+    /// The value of `written` at which the current chunk is full.
     limit: Cell<u64>,
 }
 
@@ -223,8 +223,8 @@ impl Drop for Ring {
 }
 
 impl RingWriter {
-    /// Writes a record of a thread; false when the ring is full and may not grow. At the end of a
-    /// chunk that was not read it calls `collect` first, which may read the ring.
+    /// Writes a record of a thread; false when the ring is full and may not grow. When the chunk is
+    /// full and a whole chunk is unread, calls `collect` first, which may read the ring.
     #[inline(always)]
     #[must_use]
     pub(super) fn write(&self, record: &LogRecord, thread: u32, collect: impl FnOnce()) -> bool {
@@ -253,7 +253,7 @@ impl RingWriter {
     #[inline(never)]
     fn extend(&self, collect: impl FnOnce()) -> bool {
         let written = self.written.get();
-        // Relaxed: nothing is done by it but to collect, or not.
+        // Relaxed: a stale value causes at most an unnecessary `collect`.
         if written - self.ring.read.load(Ordering::Relaxed) >= CHUNK_RECORDS {
             collect();
         }
@@ -300,7 +300,7 @@ impl RingReader {
         self.ring.read.store(self.read, Ordering::Relaxed);
     }
 
-    /// Goes on to the next chunk, which a published record stands in.
+    /// Moves to the next chunk, which contains a published record.
     fn pass_chunk(&mut self) {
         // SAFETY: the chunk is linked, and only this reader frees it.
         let chunk = unsafe { &*self.chunk };
@@ -309,7 +309,7 @@ impl RingReader {
         chunk.next.store(ptr::null_mut(), Ordering::Relaxed); // published with the swap
         let passed = std::mem::replace(&mut self.chunk, next);
         self.passed = 0;
-        self.ring.oldest.store(next, Ordering::Relaxed); // for the drop, which comes after all
+        self.ring.oldest.store(next, Ordering::Relaxed); // read by the drop, after all other uses
         // Release: the copies come before; pairs with the swap in `next_chunk`. An earlier spare
         // chunk was left by this reader, and the writer has not taken it.
         let earlier = self.ring.spare.swap(passed, Ordering::Release);

@@ -21,7 +21,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::engine::stream::lifecycle::StreamCounts;
 use crate::engine::stream::marks::PlacedMark;
-use crate::engine::stream::receipt::skip_by;
+use crate::engine::stream::receipt::discard_skipped;
 use crate::engine::stream::scheduling_hints::{HelpTimer, Stopwatch};
 use crate::engine::stream::synchronize::{Cleared, SyncPoint};
 use crate::engine::stream::waiters::Waiter;
@@ -248,7 +248,7 @@ impl StreamCore {
         is_cancelled: bool,
     ) {
         context.operation = entry.operation();
-        skip_by(context.error.as_ref(), || drop_quietly(|| entry.discard()));
+        discard_skipped(context.error.as_ref(), || drop_quietly(|| entry.discard()));
         context.is_marker = true; // the task may have been a marker: wakes its waiters
         let (skipped, cancelled) = if is_cancelled { (0, 1) } else { (1, 0) };
         let counts = StreamCounts { skipped, cancelled, ..StreamCounts::default() };

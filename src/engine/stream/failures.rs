@@ -5,10 +5,10 @@
 //!
 //! | phase | begins when | ends when |
 //! |---|---|---|
-//! | current | a task fails | one of the three events below |
+//! | current | a task fails | another phase begins |
 //! | synchronized | a synchronise raises the error | no wait needs the log (`forget`) |
-//! | received | a call raises it through a handle ([`EndFailure`]) | a synchronise, or 16 newer ones |
-//! | set aside | the pool issues the stream again ([`Reissue`]) | a synchronise by an older handle |
+//! | received | a call raises it through a handle ([`EndFailure`]) | a synchronise; 16 newer ones |
+//! | set aside | the pool issues it again ([`Reissue`]) | an older handle synchronises, a receipt |
 //!
 //! A thread or stream that waits for a pending record first calls `retain_cleared`, so that the log
 //! keeps synchronized errors. After the last `release_cleared` the log drops them: each record in
@@ -55,7 +55,7 @@ impl ErrorRange {
 
 #[derive(Debug)]
 struct Log {
-    /// In the order of their tickets, which do not overlap.
+    /// Sorted by ticket. The ranges do not overlap.
     ranges: Vec<ErrorRange>,
     /// The last ticket before the pool issued the stream again.
     reissued_at: u64,
@@ -76,10 +76,9 @@ pub(crate) struct Failures {
     log: Mutex<Log>,
 }
 
-/// The errors that a synchronise takes out of the log, and the number of older ones that the log
-/// has dropped.
+/// Errors for a caller to raise or report, and the number of older ones that the log has dropped.
 #[derive(Debug, Default)]
-pub(crate) struct SetAside {
+pub(crate) struct UnraisedErrors {
     pub(crate) errors: Vec<Arc<StreamFailure>>,
     pub(crate) num_forgotten: u64,
 }
@@ -114,7 +113,7 @@ impl Failures {
             // thread that sees a later task retired sees this store as well.
             self.has_entries.store(true, Ordering::SeqCst);
             if !is_set_aside {
-                // Relaxed: as `has_entries` for readers, which have no partner here.
+                // Relaxed: readers are ordered as in `has_failed`.
                 self.has_current.store(true, Ordering::Relaxed);
                 return true;
             }
@@ -181,17 +180,17 @@ impl Failures {
         drop(forgotten); // without the lock: a user's error may use the stream in its drop
     }
 
-    /// Ends, for a synchronise through a handle that was issued behind the task `since`, the errors
-    /// of its tasks that are no longer current: takes those that no call has raised, and forgets
-    /// those that were received.
-    pub(crate) fn synchronize(&self, since: u64) -> SetAside {
+    /// For a synchronise through a handle that was issued after a ticket: returns the set-aside
+    /// errors of later tasks that no handle has received, and marks all errors of later tasks that
+    /// are not current as synchronized.
+    pub(crate) fn synchronize(&self, issued_after: u64) -> UnraisedErrors {
         if !self.has_failed() {
-            return SetAside::default();
+            return UnraisedErrors::default();
         }
         let (taken, forgotten) = {
             let mut log = self.log.lock();
             let mut errors = Vec::new();
-            for range in log.ranges.iter_mut().filter(|range| range.error.ticket() > since) {
+            for range in log.ranges.iter_mut().filter(|range| range.error.ticket() > issued_after) {
                 if range.phase == Phase::SetAside && !range.error.is_ended() {
                     errors.push(Arc::clone(&range.error));
                 }
@@ -199,23 +198,25 @@ impl Failures {
                     range.phase = Phase::Synchronized;
                 }
             }
-            // Errors of all holders are counted together, for a handle that sees all of them.
-            let num_forgotten = if since == 0 { std::mem::take(&mut log.num_forgotten) } else { 0 };
-            (SetAside { errors, num_forgotten }, self.forget(&mut log))
+            // The count covers all holders, so only a handle that sees all errors reports it.
+            let num_forgotten =
+                if issued_after == 0 { std::mem::take(&mut log.num_forgotten) } else { 0 };
+            (UnraisedErrors { errors, num_forgotten }, self.forget(&mut log))
         };
         drop(forgotten);
         taken
     }
 
-    /// As [`Failures::synchronize`] for a stream without an error to raise.
-    pub(crate) fn forget_received(&self, since: u64) {
+    /// Marks the received errors of tasks after a ticket as synchronized, for a synchronise that
+    /// has nothing to raise.
+    pub(crate) fn forget_received(&self, issued_after: u64) {
         if !self.has_failed() {
             return;
         }
         let forgotten = {
             let mut log = self.log.lock();
             let is_received = |range: &&mut ErrorRange| {
-                range.phase == Phase::Received && range.error.ticket() > since
+                range.phase == Phase::Received && range.error.ticket() > issued_after
             };
             let received = log.ranges.iter_mut().filter(is_received);
             received.for_each(|range| range.phase = Phase::Synchronized);
@@ -246,7 +247,7 @@ impl Failures {
         self.find(|range| range.from_ticket <= last && range.to_ticket > first + 1)
     }
 
-    /// The current error, until a call receives it.
+    /// The current error; `None` after a call has received it.
     #[inline]
     pub(crate) fn current(&self) -> Option<Arc<StreamFailure>> {
         // Relaxed: as in `has_failed`.
@@ -258,12 +259,12 @@ impl Failures {
         self.find(|range| range.phase == Phase::Current && !range.error.is_ended())
     }
 
-    /// True when a synchronise through a handle that was issued behind the task `since` would raise
-    /// an error of a retired task.
-    pub(crate) fn has_unraised(&self, since: u64) -> bool {
+    /// True when a synchronise through a handle that was issued after the ticket `issued_after`
+    /// would raise an error of a retired task.
+    pub(crate) fn has_unraised(&self, issued_after: u64) -> bool {
         let is_unraised = |range: &ErrorRange| {
             matches!(range.phase, Phase::Current | Phase::SetAside)
-                && range.error.ticket() > since
+                && range.error.ticket() > issued_after
                 && !range.error.is_ended()
         };
         self.find(is_unraised).is_some()
@@ -279,7 +280,7 @@ impl Failures {
 
     /// The errors that no call has raised, without cancellations, and the number of those that the
     /// log has dropped.
-    pub(crate) fn unraised(&self) -> SetAside {
+    pub(crate) fn unraised(&self) -> UnraisedErrors {
         let log = self.log.lock();
         let is_unraised = |range: &&ErrorRange| {
             matches!(range.phase, Phase::Current | Phase::SetAside)
@@ -287,14 +288,14 @@ impl Failures {
                 && !range.error.is_cancellation()
         };
         let errors = log.ranges.iter().filter(is_unraised).map(|range| Arc::clone(&range.error));
-        SetAside { errors: errors.collect(), num_forgotten: log.num_forgotten }
+        UnraisedErrors { errors: errors.collect(), num_forgotten: log.num_forgotten }
     }
 
     /// Makes the log retain synchronized errors until [`Failures::release_cleared`].
     pub(crate) fn retain_cleared(&self) {
-        // Relaxed: a `forget` that misses this increment drops no error that the caller will read.
-        // An error that the caller will read is cleared only after the caller's next step, or the
-        // caller saw it under the log's lock.
+        // Relaxed: a concurrent `forget` that misses this increment drops only errors that were
+        // synchronized before. The caller reads errors that end after it has registered its wait,
+        // and errors that it finds under the log's lock.
         self.retainers.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -338,12 +339,13 @@ impl Failures {
     }
 }
 
-/// The oldest ranges of a phase, above the maximum.
+/// The oldest ranges of a phase that exceed `MAX_KEPT`.
 fn surplus(ranges: &mut [ErrorRange], phase: Phase) -> impl Iterator<Item = &mut ErrorRange> {
     let count = ranges.iter().filter(|range| range.phase == phase).count();
     let of_phase = ranges.iter_mut().filter(move |range| range.phase == phase);
     of_phase.take(count.saturating_sub(MAX_KEPT))
 }
+
 /// A handle of a stream, whose log retains cleared errors until the handle is dropped.
 pub(crate) struct RetainingStream(Arc<StreamCore>);
 
@@ -427,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn synchronized_errors_end_with_the_last_retainer() {
+    fn last_release_drops_synchronized_errors() {
         let failures = Failures::new();
         failures.retain_cleared();
         fail(&failures, 0..10, |ticket, _| failures.clear(ticket));
@@ -463,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn retained_errors_lose_their_details_and_keep_their_ranges() {
+    fn surplus_errors_lose_cause_and_keep_range() {
         let failures = Failures::new();
         failures.retain_cleared();
         fail(&failures, 0..20, |ticket, _| failures.clear(ticket));
@@ -476,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn receipt_of_another_error_ends_nothing() {
+    fn receipt_of_other_error_has_no_effect() {
         let failures = Failures::new();
         let (earlier, current) = (error(1), error(2));
         failures.open(1, &earlier);
@@ -489,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn error_put_back_after_a_reissue_fails_no_task() {
+    fn error_put_back_after_reissue_is_set_aside() {
         let failures = Failures::new();
         let earlier = error(1);
         failures.open(5, &earlier);

@@ -67,17 +67,17 @@ pub struct Stream {
     core: Inherited<Arc<StreamCore>>,
     /// The last ticket before the pool issued the stream to this handle; 0 for a handle that sees
     /// all errors of the stream.
-    since: u64,
+    issued_after: u64,
 }
 
 impl Stream {
     pub(crate) fn from_core(core: Arc<StreamCore>) -> Self {
-        Self::issued_behind(0, core)
+        Self::issued_after_ticket(0, core)
     }
 
-    /// A handle whose holder does not see the errors of tasks up to `since`.
-    pub(crate) fn issued_behind(since: u64, core: Arc<StreamCore>) -> Self {
-        Self { core: Inherited::new(core), since }
+    /// A handle whose holder does not see the errors of tasks up to `issued_after`.
+    pub(crate) fn issued_after_ticket(issued_after: u64, core: Arc<StreamCore>) -> Self {
+        Self { core: Inherited::new(core), issued_after }
     }
 
     #[inline]
@@ -190,7 +190,7 @@ impl Stream {
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let last = self.core.pushed();
-        let is_quiet = self.core.is_quiet(self.since);
+        let is_quiet = self.core.is_quiet(self.issued_after);
         if is_quiet {
             self.core.tell_waited(last, true, &Ok(()));
         }
@@ -228,19 +228,19 @@ impl Stream {
     }
 
     /// The last ticket before the pool issued the stream to this handle.
-    pub(crate) fn since(&self) -> u64 {
-        self.since
+    pub(crate) fn issued_after(&self) -> u64 {
+        self.issued_after
     }
 
     /// As a synchronise of a stream for which [`Stream::is_quiet`] is true.
     pub(crate) fn forget_received(&self) {
-        self.core.failures.forget_received(self.since);
+        self.core.failures.forget_received(self.issued_after);
     }
 
     /// True while the stream has an error, which the next synchronise raises. Never blocks. False
     /// in a forked child, where the lock of the errors may be held by a thread of the parent.
     pub(crate) fn has_failed(&self) -> bool {
-        !fork::is_child() && self.core.failures.has_unraised(self.since)
+        !fork::is_child() && self.core.failures.has_unraised(self.issued_after)
     }
 
     /// Blocks until everything enqueued before this call is done; this thread may execute short
@@ -278,7 +278,7 @@ impl Stream {
     }
 
     pub(crate) fn synchronize_within(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        self.core.synchronize(self.since, interrupt)
+        self.core.synchronize(self.issued_after, interrupt)
     }
 }
 

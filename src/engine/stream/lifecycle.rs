@@ -9,7 +9,7 @@ use crate::base::fork;
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::immediate::Immediate;
-use crate::engine::stream::failures::SetAside;
+use crate::engine::stream::failures::UnraisedErrors;
 use crate::engine::stream::schedule::Scheduler;
 use crate::engine::stream::task_report::{TaskReport, TaskWatch};
 
@@ -232,10 +232,10 @@ impl Lifecycle {
         &self,
         counts: StreamCounts,
         device: Device,
-        unraised: SetAside,
+        unraised: UnraisedErrors,
     ) -> Vec<Arc<StreamFailure>> {
         self.retired_counters.add(counts);
-        let SetAside { errors, num_forgotten } = unraised;
+        let UnraisedErrors { errors, num_forgotten } = unraised;
         if errors.is_empty() && num_forgotten == 0 {
             return Vec::new();
         }
@@ -279,7 +279,7 @@ mod tests {
     fn add_errors(lifecycle: &Lifecycle, device: Device, ids: std::ops::Range<u64>) {
         for id in ids {
             let error = StreamFailure::new(device, id, None, FailureCause::Unfinished);
-            let errors = SetAside { errors: vec![error], num_forgotten: 0 };
+            let errors = UnraisedErrors { errors: vec![error], num_forgotten: 0 };
             drop(lifecycle.add_dropped(StreamCounts::default(), device, errors));
         }
     }

@@ -52,7 +52,8 @@ pub(crate) struct UsedBytes {
 #[derive(Debug)]
 pub(crate) struct NextUses {
     pub(crate) uses: Vec<UsedBytes>,
-    /// Memory among the arguments of a callable, which the task keeps. Nothing waits for them.
+    /// Memory among the arguments of a callable. The task keeps it alive, and nothing waits for
+    /// these uses.
     pub(crate) kept: Vec<UsedBytes>,
     /// True when the task runs behind every conflicting use.
     pub(crate) is_behind_conflicts: bool,

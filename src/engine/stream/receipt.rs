@@ -32,7 +32,7 @@ impl Command<TaskContext> for EndFailure {
     }
 }
 
-/// The task from which on a pooled stream belongs to its next holder.
+/// The task that transfers a pooled stream: later tasks belong to the next holder.
 struct Reissue;
 
 impl Command<TaskContext> for Reissue {
@@ -45,33 +45,34 @@ impl Command<TaskContext> for Reissue {
     }
 }
 
-/// The end of a stream's error without a synchronise, as an effect of a task.
+/// How a task of the runtime ends the stream's error without a synchronise.
 pub(crate) enum FailureEnd {
-    /// Ends this error, if it is the stream's.
+    /// Ends this error, if it is current or set aside.
     Received(Arc<StreamFailure>),
     /// Ends any error.
     SetAside,
 }
 
 thread_local! {
-    /// The error because of which this thread is dropping a task unrun.
+    /// The error that caused the skip, while this thread drops a skipped task.
     static SKIPPED_BY: RefCell<Option<Arc<StreamFailure>>> = const { RefCell::new(None) };
 }
 
-/// The error because of which this thread is dropping a task unrun, for values that the task owns.
+/// The error that caused the skip, for destructors of values that a skipped task owns.
 pub(crate) fn skipped_by() -> Option<Arc<StreamFailure>> {
     SKIPPED_BY.with_borrow(Clone::clone)
 }
 
 /// Calls `discard`, which drops a task that is skipped because of `error`.
-pub(super) fn skip_by(error: Option<&Arc<StreamFailure>>, discard: impl FnOnce()) {
+pub(super) fn discard_skipped(error: Option<&Arc<StreamFailure>>, discard: impl FnOnce()) {
     let outer = SKIPPED_BY.replace(error.cloned());
     discard(); // does not panic: the caller catches panics of users' values
     drop(SKIPPED_BY.replace(outer));
 }
 
 impl StreamCore {
-    /// Raises the error of a task to a caller that holds the task's handle, and ends the error.
+    /// Raises the error of a task to a caller that holds the task's handle, and ends the error
+    /// unless it is a cancellation or a lost device.
     pub(crate) fn receive(self: &Arc<Self>, error: Option<Arc<StreamFailure>>) -> Result<()> {
         if let Some(error) = &error {
             self.end_received(error);

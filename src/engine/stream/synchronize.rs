@@ -17,7 +17,7 @@ use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::enqueue::{Always, Checked};
-use crate::engine::stream::failures::SetAside;
+use crate::engine::stream::failures::UnraisedErrors;
 use crate::engine::stream::frames;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::operation::OperationKind;
@@ -96,29 +96,29 @@ pub(crate) struct Pending {
 }
 
 impl StreamCore {
-    /// Blocks until all earlier tasks are done. Then clears and raises the errors of tasks behind
-    /// the ticket `since`, from which on the stream belongs to the caller.
+    /// Blocks until all earlier tasks are done. Then clears and raises the errors of tasks after
+    /// the ticket `issued_after`: the caller holds the stream after that ticket.
     pub(crate) fn synchronize(
         self: &Arc<Self>,
-        since: u64,
+        issued_after: u64,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()> {
         self.check_wait()?;
         let until = self.pushed();
         if order_watch::is_on() {
-            return self.synchronize_told(until, since, interrupt);
+            return self.synchronize_told(until, issued_after, interrupt);
         }
-        self.synchronize_up_to(until, since, interrupt)
+        self.synchronize_up_to(until, issued_after, interrupt)
     }
 
     #[cold]
     fn synchronize_told(
         self: &Arc<Self>,
         until: u64,
-        since: u64,
+        issued_after: u64,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()> {
-        let waited = self.synchronize_up_to(until, since, interrupt);
+        let waited = self.synchronize_up_to(until, issued_after, interrupt);
         self.tell_waited(until, true, &waited);
         waited
     }
@@ -126,7 +126,7 @@ impl StreamCore {
     fn synchronize_up_to(
         self: &Arc<Self>,
         until: u64,
-        since: u64,
+        issued_after: u64,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()> {
         let cleared = if self.is_passed_up_to(until) && self.failures.current().is_none() {
@@ -135,30 +135,34 @@ impl StreamCore {
             let Helped::Reached(cleared) = self.synchronize_by_helping(until, interrupt)? else {
                 let pending = self.begin_synchronize(!interrupt.has_limit())?;
                 let cleared = self.take_synchronized(&pending, interrupt)?;
-                return self.raise_behind(since, cleared);
+                return self.raise_after(issued_after, cleared);
             };
             cleared
         };
         if cleared.is_none() && !self.failures.has_failed() {
             return Ok(());
         }
-        self.raise_behind(since, cleared.into_iter().collect())
+        self.raise_after(issued_after, cleared.into_iter().collect())
     }
 
     /// Raises the errors that a synchronise has cleared, and those of earlier holders that the pool
-    /// has set aside, as far as their tasks come behind the ticket `since`.
+    /// has set aside, as far as their tasks come behind the ticket `issued_after`.
     #[cold]
-    fn raise_behind(self: &Arc<Self>, since: u64, cleared: Vec<Cleared>) -> Result<()> {
-        let SetAside { errors, num_forgotten } = self.take_behind(since, cleared);
+    fn raise_after(self: &Arc<Self>, issued_after: u64, cleared: Vec<Cleared>) -> Result<()> {
+        let UnraisedErrors { errors, num_forgotten } = self.take_after(issued_after, cleared);
         raise_counted(errors, num_forgotten)
     }
 
-    /// As [`StreamCore::raise_behind`], for a caller that raises the errors. From here on no point
-    /// puts them back.
-    pub(crate) fn take_behind(self: &Arc<Self>, since: u64, cleared: Vec<Cleared>) -> SetAside {
-        let mut taken = self.failures.synchronize(since);
+    /// As [`StreamCore::raise_after`], for a caller that raises the errors. Afterwards no
+    /// `SyncPoint` puts them back.
+    pub(crate) fn take_after(
+        self: &Arc<Self>,
+        issued_after: u64,
+        cleared: Vec<Cleared>,
+    ) -> UnraisedErrors {
+        let mut taken = self.failures.synchronize(issued_after);
         for one in cleared {
-            if one.0.ticket() > since {
+            if one.0.ticket() > issued_after {
                 taken.errors.push(raised(&one));
             } else {
                 self.put_back(one); // another synchronise has ended an error of an earlier holder
@@ -167,10 +171,10 @@ impl StreamCore {
         taken
     }
 
-    /// True when a synchronise through a handle that was issued behind the task `since` would
-    /// neither wait nor raise.
-    pub(crate) fn is_quiet(&self, since: u64) -> bool {
-        self.is_passed_up_to(self.pushed()) && !self.failures.has_unraised(since)
+    /// True when a synchronise through a handle that was issued after the ticket `issued_after`
+    /// would neither wait nor raise.
+    pub(crate) fn is_quiet(&self, issued_after: u64) -> bool {
+        self.is_passed_up_to(self.pushed()) && !self.failures.has_unraised(issued_after)
     }
 
     #[inline]
@@ -311,7 +315,7 @@ impl StreamCore {
 pub(crate) fn synchronize_all(
     streams: &[Arc<StreamCore>],
     interrupt: &mut Interrupt<'_>,
-) -> Result<SetAside, std::thread::Result<Error>> {
+) -> Result<UnraisedErrors, std::thread::Result<Error>> {
     streams.iter().try_for_each(|stream| stream.check_wait()).map_err(Ok)?;
     let start = |stream: &Arc<StreamCore>| {
         let is_busy = !stream.is_quiet(0);
@@ -341,7 +345,7 @@ pub(crate) fn synchronize_all(
         }
         return Err(obstacle);
     }
-    let mut taken = SetAside::default();
+    let mut taken = UnraisedErrors::default();
     for stream in streams {
         let of_stream = stream.failures.synchronize(0);
         taken.errors.extend(of_stream.errors);
@@ -360,26 +364,26 @@ pub(crate) struct SynchronizeFuture(
 struct Abandoning {
     task: TaskFuture,
     /// The last ticket before the stream was issued to the caller.
-    since: u64,
+    issued_after: u64,
     /// `None` once the errors were raised or abandoned.
     pending: Option<Pending>,
 }
 
 impl SynchronizeFuture {
     /// Fails inside of the stream's own tasks, after a shutdown and in a forked child.
-    pub(crate) fn new(stream: &Arc<StreamCore>, since: u64) -> Result<Self> {
+    pub(crate) fn new(stream: &Arc<StreamCore>, issued_after: u64) -> Result<Self> {
         stream.check_wait()?;
         // A refused query leaves it to the synchronise to raise the refusal.
         let is_done = || stream.on_host || stream.handle.query().unwrap_or(false);
         let has_work = stream.progress.retired() < stream.pushed() || !is_done();
-        if !has_work && !stream.failures.has_unraised(since) {
-            stream.failures.forget_received(since);
+        if !has_work && !stream.failures.has_unraised(issued_after) {
+            stream.failures.forget_received(issued_after);
             stream.tell_waited(stream.pushed(), true, &Ok(()));
             return Ok(Self(None));
         }
         let pending = stream.begin_synchronize(false)?;
         let task = TaskFuture::new(stream, pending.ticket);
-        Ok(Self(Some(Inherited::new(Abandoning { task, since, pending: Some(pending) }))))
+        Ok(Self(Some(Inherited::new(Abandoning { task, issued_after, pending: Some(pending) }))))
     }
 
     /// True when a poll is ready.
@@ -390,12 +394,12 @@ impl SynchronizeFuture {
     /// Ready when the earlier tasks are done: then raises the errors that the synchronise ended.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
         let Some(synchronize) = &mut self.0 else { return Poll::Ready(Ok(())) };
-        let Abandoning { task, since, pending } = &mut **synchronize;
+        let Abandoning { task, issued_after, pending } = &mut **synchronize;
         match task.poll(waker) {
             Poll::Ready(Ok(())) => {
                 let cleared = pending.take().map(|pending| pending.point.take());
                 let cleared = cleared.unwrap_or_default();
-                Poll::Ready(task.stream().raise_behind(*since, cleared))
+                Poll::Ready(task.stream().raise_after(*issued_after, cleared))
             }
             not_done => not_done,
         }

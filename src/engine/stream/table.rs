@@ -100,8 +100,8 @@ impl StreamTable {
             (index, pool.streams[index].clone())
         };
         if let Some(stream) = present {
-            let since = stream.reissue();
-            return Ok((stream, since));
+            let issued_after = stream.reissue();
+            return Ok((stream, issued_after));
         }
         let id = self.streams.lock().take_id();
         let new = self.create(id, priority)?;

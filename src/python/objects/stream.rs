@@ -157,7 +157,7 @@ impl PyStream {
     /// as `synchronize`, while the loop runs other tasks. Cancelling the asyncio task ends the wait
     /// only.
     fn __await__(&self) -> PyResult<Awaiting> {
-        Ok(Awaiting::new(SynchronizeFuture::new(self.stream.core(), self.stream.since())?))
+        Ok(Awaiting::new(SynchronizeFuture::new(self.stream.core(), self.stream.issued_after())?))
     }
 
     /// Makes later work on this stream wait for the work before the event's latest record. Does not

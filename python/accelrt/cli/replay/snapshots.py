@@ -8,9 +8,9 @@ from typing import Any, BinaryIO, NoReturn
 from accelrt.cli.replay.errors import TraceError, resemblance
 
 _BEGINNING = 64
-_MOST_DROPPED = 1 << 64
-_MOST_DEVICE = 1 << 16
-_MOST_CHARACTERS = 40
+_MAX_DROPPED = 1 << 64
+_MAX_DEVICE = 1 << 16
+_MAX_CHARACTERS = 40
 _ACTIONS = frozenset(
     (
         *("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free"),
@@ -37,7 +37,7 @@ class Device:
     trace: list[dict[str, Any]]
     segments: list[dict[str, Any]] = field(default_factory=list)
     skipped: dict[str, int] = field(default_factory=dict)
-    """The number of entries by unknown action, which stand as `snapshot` in the trace."""
+    """The number of entries by unknown action, which are replaced by `snapshot` entries."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def read(path: Path) -> Snapshot:
     }
     for number, segment in enumerate(_list("segments", content["segments"])):
         index = segment.get("device") if isinstance(segment, dict) else None
-        if type(index) is not int or not 0 <= index < _MOST_DEVICE:
+        if type(index) is not int or not 0 <= index < _MAX_DEVICE:
             message = f"segments[{number}] names no device"
             raise TraceError(message)
         _complete(segment)
@@ -80,7 +80,7 @@ def read(path: Path) -> Snapshot:
 
 
 def _device(index: int, trace: list[Any]) -> Device:
-    """Return a device whose entries of unknown actions change nothing, so that others keep places.
+    """Return a device. Entries of unknown actions become `snapshot` entries, which keep indices.
 
     Versions of PyTorch have had actions of their own, such as `user_defined` in 2.3.
     """
@@ -101,12 +101,12 @@ def skipped_text(skipped: dict[str, int]) -> str:
     "skipped 2 entries of unknown actions: 'user_defined'"
     """
     count = sum(skipped.values())
-    names = ", ".join(ascii(action[:_MOST_CHARACTERS]) for action in sorted(skipped))
+    names = ", ".join(ascii(action[:_MAX_CHARACTERS]) for action in sorted(skipped))
     return f"skipped {count} {'entry' if count == 1 else 'entries'} of unknown actions: {names}"
 
 
 def _complete(segment: dict[str, Any]) -> None:
-    """Add the requested sizes that PyTorch 2.0 wrote into histories of blocks, or did not write."""
+    """Add the `requested_size` of blocks that PyTorch 2.0 wrote elsewhere or left out."""
     blocks = segment.get("blocks")
     requested = 0
     for block in blocks if isinstance(blocks, list) else ():
@@ -127,7 +127,7 @@ def _complete(segment: dict[str, Any]) -> None:
 
 def _dropped(lost: object) -> int:
     count = lost.get("num_dropped_entries") if isinstance(lost, dict) else None
-    return count if type(count) is int and 0 <= count < _MOST_DROPPED else 0
+    return count if type(count) is int and 0 <= count < _MAX_DROPPED else 0
 
 
 def _load(path: Path) -> object:
