@@ -29,7 +29,7 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from distributed.spill import SpilledSize
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 class ValueState(Enum):
     """Where a value is, and where it moves; the module's table describes each."""
 
-    DEVICE = auto()
-    LEAVING = auto()
-    HOST = auto()
-    WRITING = auto()
-    DISK = auto()
-    READING = auto()
-    COMING = auto()
-    DROPPED = auto()
+    DEVICE = 1
+    LEAVING = 2
+    HOST = 3
+    WRITING = 4
+    DISK = 5
+    READING = 6
+    COMING = 7
+    DROPPED = 8
 
 
 _AT_DEVICE = {ValueState.DEVICE, ValueState.LEAVING}
