@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 # The types of arguments that a description keeps as values. Others are kept as text.
 _PLAIN = (str, bytes, int, float, bool, type(None))
-# A longer text in the arguments of an exception is not kept.
+# Longer arguments, texts and tracebacks are not kept whole.
 _MAX_ARGUMENT_BYTES = 4096
+_MAX_TEXT_CHARACTERS = 1 << 16
+_MAX_FRAMES = 32
+_MAX_NOTES = 16
 
 _Description = tuple[str, str, "bytes | None", str, list[str]]
 
@@ -40,21 +43,35 @@ def describe(exception: BaseException) -> _Description:
     The last note contains the formatted traceback, with those of its causes.
     """
     kind = type(exception)
+    args = exception.args
+    if isinstance(exception, OSError) and exception.filename is not None and len(args) == 2:  # noqa: PLR2004
+        args = (
+            *args,
+            exception.filename,
+            None,
+            exception.filename2,
+        )  # as its constructor takes them
     arguments = None
-    if all(type(argument) in _PLAIN for argument in exception.args):
-        marshalled = marshal.dumps(exception.args)
+    if all(type(argument) in _PLAIN for argument in args):
+        marshalled = marshal.dumps(args)
         arguments = marshalled if len(marshalled) <= _MAX_ARGUMENT_BYTES else None
-    notes = [str(note) for note in getattr(exception, "__notes__", ())]
+    notes = [str(note) for note in getattr(exception, "__notes__", ())][-_MAX_NOTES:]
     if exception.__traceback__ is not None:
         lines = "".join(_traceback_lines(exception)).rstrip()
         notes.append(f"Traceback of the task (most recent call last):\n{lines}")
-    return kind.__module__, kind.__qualname__, arguments, str(exception), notes
+    texts = [_printable(text) for text in (str(exception), *notes)]
+    return kind.__module__, kind.__qualname__, arguments, texts[0], texts[1:]
+
+
+def _printable(text: str) -> str:
+    """Return a text that UTF-8 can encode, of a limited length."""
+    return text[:_MAX_TEXT_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
 def _traceback_lines(exception: BaseException) -> list[str]:
     if exception.__cause__ is None and exception.__context__ is None:
-        return traceback.format_tb(exception.__traceback__)
-    return traceback.format_exception(exception)
+        return traceback.format_tb(exception.__traceback__, -_MAX_FRAMES)
+    return traceback.format_exception(exception, limit=-_MAX_FRAMES)
 
 
 def rebuild(
@@ -86,7 +103,8 @@ def _create(
         return None
     # Without the `__init__` of a program's type, which may take other arguments.
     created = kind(*args) if module == "builtins" else kind.__new__(kind, *args)
-    created.args = args
+    if not isinstance(created, OSError):  # whose constructor sets them
+        created.args = args
     return created if str(created) == text else None
 
 

@@ -22,6 +22,9 @@ const GRACE: Duration = Duration::from_millis(100);
 /// The maximum number of errors in the text of a report.
 const MAX_REPORTED_ERRORS: usize = 16;
 
+/// The maximum number of characters of an error's text in a report.
+const MAX_LINE_CHARACTERS: usize = 1_000;
+
 /// The tasks and errors that a shutdown lost, and the threads that it could not join.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -62,8 +65,7 @@ impl fmt::Display for ShutdownReport {
             )?;
         }
         for error in self.unseen_errors.iter().take(MAX_REPORTED_ERRORS) {
-            let text = error.to_string();
-            let line = text.lines().next().unwrap_or_default();
+            let line = first_line(&error.to_string());
             writeln!(f, "accelrt: an error that no call has received: {line}")?;
         }
         let num_omitted = self.unseen_errors.len().saturating_sub(MAX_REPORTED_ERRORS) as u64;
@@ -74,6 +76,13 @@ impl fmt::Display for ShutdownReport {
         }
         Ok(())
     }
+}
+
+/// The first line of a text, at most 1,000 characters of it, without control characters.
+fn first_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let cut = line.chars().take(MAX_LINE_CHARACTERS);
+    cut.map(|it| if it.is_control() || it == '\u{2028}' { ' ' } else { it }).collect()
 }
 
 fn with_noun(number: u64, noun: &str) -> String {
@@ -195,6 +204,13 @@ pub(super) fn at_exit(handler: fn()) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reported_text_is_one_short_line() {
+        assert_eq!(first_line("a\u{1b}[0mb\u{2028}\u{b}c\nnext"), "a [0mb  c");
+        assert_eq!(first_line(&"x".repeat(2_000)), "x".repeat(1_000));
+        assert_eq!(first_line(""), "");
+    }
 
     #[test]
     fn a_report_of_any_loss_is_not_clean_and_says_what_was_lost() {

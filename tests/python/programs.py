@@ -68,8 +68,13 @@ class Cell:
     is_released: bool = False
     reads: Clock = field(default_factory=dict)
     writes: Clock = field(default_factory=dict)
-    # Failures that cover the latest use by a stream, until a synchronise.
-    failures: dict[int, str] = field(default_factory=dict)
+    # By stream, the failures that cover its latest use and its latest write, until a synchronise.
+    use_failures: dict[int, str] = field(default_factory=dict)
+    write_failures: dict[int, str] = field(default_factory=dict)
+
+    def failures(self) -> dict[int, str]:
+        """Return the failures that the host gets."""
+        return self.write_failures | self.use_failures
 
 
 class Program:
@@ -139,10 +144,11 @@ class Program:
             cell.reads[index] = lane.clock[index]
         for cell in writes:
             cell.writes[index] = lane.clock[index]
-        for cell in reads + writes:
-            cell.failures.pop(index, None)
+        uses = [cell.use_failures for cell in reads + writes]
+        for failures in uses + [cell.write_failures for cell in writes]:
+            failures.pop(index, None)
             if lane.failure:
-                cell.failures[index] = lane.failure
+                failures[index] = lane.failure
         return lane.failure is None
 
     def receive(self, index: int, failure: str | None) -> None:
@@ -202,7 +208,8 @@ class Program:
         merge(self.done, lane.clock)
         lane.failure = None
         for cell in self.cells:
-            cell.failures.pop(index, None)
+            cell.use_failures.pop(index, None)
+            cell.write_failures.pop(index, None)
 
     def wait_stream(self, index: int, first: int, _second: int = 0) -> None:
         """Make a stream wait for another one, or for itself."""
@@ -368,9 +375,10 @@ class Program:
             with pytest.raises(BufferError, match="was released"):
                 memoryview(cell.buffer)
             return
-        with raises(*cell.failures.values()):
+        failures = cell.failures()
+        with raises(*failures.values()):
             assert bytes(cell.buffer) == bytes(cell.content)
-        for index, failure in cell.failures.items():
+        for index, failure in failures.items():
             self.receive(index, failure)
         merge(self.done, cell.reads)
         merge(self.done, cell.writes)

@@ -191,12 +191,12 @@ def test_machine_without_devices_is_named(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"devices": []}, "there are 3 of cpu"),
+        ({"devices": []}, "devices is empty: pass at least one number"),
         ({"device_memory": "much"}, "'much' is no number of bytes"),
         ({"host_memory": -1}, "-1 is no number of bytes"),
         ({"processes": False}, "argument 'processes'"),
-        ({"n_workers": 2}, "n_workers: each device has one worker; give the number of devices"),
-        ({"kind": 2}, "kind=2 is not a name such as 'cpu'"),
+        ({"n_workers": 2}, "n_workers is not supported: each device runs one worker"),
+        ({"kind": 2}, "kind=2 must be a device type such as 'cpu'"),
     ],
 )
 def test_a_cluster_that_makes_no_sense_is_refused(options: dict[str, Any], told: str) -> None:

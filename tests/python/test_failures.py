@@ -214,7 +214,19 @@ def test_host_access_receives_and_bytes_stay_failed(
 
 
 @host_cores
-def test_bytes_are_valid_after_a_later_use() -> None:
+def test_reads_do_not_validate_skipped_writes() -> None:
+    buffer, stream = accelrt.zeros(8), failing(16)
+    stream.launch(libc.memset, buffer, 1, 8)  # skipped
+    failure_of(lambda: bytes(buffer))
+    with stream:
+        buffer.clone()
+        buffer.copy_to(bytearray(8))
+    stream.launch(libc.memchr, accelrt.reads(buffer), 1, 8)
+    failure_of(lambda: bytes(buffer))
+
+
+@host_cores
+def test_bytes_are_valid_after_a_later_write() -> None:
     buffer, stream = accelrt.zeros(8), failing(16)
     stream.launch(libc.memset, buffer, 1, 8)  # skipped
     failure_of(lambda: bytes(buffer))
@@ -266,6 +278,8 @@ class CustomError(Exception):
         ValueError(1, b"2", 3.0, None, True),
         CustomError(1, 2),
         UnicodeDecodeError("utf-8", b"x", 0, 1, "why"),
+        FileNotFoundError(2, "No such file", "/no/such/file"),
+        OSError(18, "Cross-device link", "a", None, "b"),
     ],
 )
 def test_rebuilt_exception_equals_the_described_one(error: Exception) -> None:
@@ -295,6 +309,23 @@ def test_rebuilt_exception_of_unknown_type_is_a_runtime_error() -> None:
     rebuilt = rebuild(*description)
     assert type(rebuilt) is RuntimeError
     assert str(rebuilt).endswith("LocalError: holder")
+
+
+def test_description_of_a_text_without_encoding() -> None:
+    assert str(rebuild(*describe(ValueError("\ud800" * 100_000)))).startswith("\\ud800")
+
+
+def test_exception_raised_again_costs_no_more() -> None:
+    error = LookupError("shared")
+
+    def fails() -> None:
+        raise error
+
+    stream = accelrt.Stream(dedicated=True)
+    for _ in range(500):
+        assert stream.launch_host(fails).exception() is error
+    description = describe(error)
+    assert description[-1][-1].count("in fails") <= 32
 
 
 def test_description_has_the_traceback_of_the_cause() -> None:

@@ -95,6 +95,7 @@ HOST_FREES = {
 @pytest.mark.accelrt_unordered
 def test_each_way_to_free_memory_is_recorded_with_its_line(way: str) -> None:
     make, free = (FREES | HOST_FREES)[way]
+    gc.collect()  # else the collector may free buffers of earlier tests here
     made = make()
     accelerator.record_memory_history()
     free(made)
@@ -253,9 +254,9 @@ def test_without_entries_blocks_still_have_their_stacks() -> None:
         for block in segment["blocks"]
         if block["frames"]
     ]
-    # The only entries are the snapshots of the devices.
+    # The only entries are the snapshots of devices that have had memory.
     traces = accelerator.take_memory_snapshot()["device_traces"]
-    assert (len(blocks), list(map(len, traces))) == (len(kept), [1] * len(traces))
+    assert (len(blocks), len(traces[0]), max(map(len, traces))) == (len(kept), 1, 1)
 
 
 def test_the_newest_entries_are_kept_and_the_others_counted() -> None:

@@ -26,7 +26,7 @@ impl Buffer {
     /// Blocks until every recorded use of the memory through any view is done; meanwhile may
     /// execute stream tasks. Fails with the failures that cover those uses, unless a synchronise
     /// has already raised them. Each failure then ends for tasks that are enqueued later, but the
-    /// buffer reports it until a task has used the bytes again on that stream, a synchronise has
+    /// buffer reports it until a task has written the bytes again on that stream, a synchronise has
     /// cleared the failure, or 16 later ones of the stream were received. Ignores later uses.
     ///
     /// Fails inside a task of a stream that uses the memory, after a release and in a forked child.
@@ -58,9 +58,8 @@ impl Buffer {
 
     /// True when [`Buffer::wait_for_host`] would fail for a completed use. Never blocks.
     pub(crate) fn has_failed(&self) -> bool {
-        let is_failed =
-            |point: &Use| point.stream.failures.unsynchronized_at(point.last.task.ticket).is_some();
-        self.allocation().uses().iter().any(|point| point.is_done() && is_failed(point))
+        let uses = self.allocation().uses();
+        uses.iter().any(|point| point.is_done() && point.failure().is_some())
     }
 
     /// Blocks until every recorded use is done; returns a copy of the bytes. Fails as
@@ -207,8 +206,8 @@ fn wait_all(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let Task { ticket, is_marker } = point.last.task;
         let task = WatchedTask::new(&point.stream, ticket);
         point.stream.wait_ticket(ticket, is_marker, interrupt)?;
-        let failures = &point.stream.failures;
-        let error = if was_done { failures.unsynchronized_at(ticket) } else { failures.at(ticket) };
+        let ended = if was_done { None } else { point.stream.failures.at(ticket) };
+        let error = ended.or_else(|| point.failure());
         drop(task);
         errors.extend(error.map(|error| (point.stream, error)));
     }

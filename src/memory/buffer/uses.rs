@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::base::error::StreamFailure;
 use crate::base::stream_map::StreamMap;
 use crate::engine::stream::core::StreamCore;
 
@@ -94,6 +95,14 @@ pub(super) struct Use {
 }
 
 impl Use {
+    /// The failure of the last task, or else of the last task that wrote the memory: later reads do
+    /// not make skipped writes valid. Without failures that a synchronise has raised before.
+    pub(super) fn failure(&self) -> Option<Arc<StreamFailure>> {
+        let failures = &self.stream.failures;
+        let [last, write] = [self.last.task.ticket, self.last.write.ticket];
+        failures.unsynchronized_at(last).or_else(|| failures.unsynchronized_at(write))
+    }
+
     /// True when the last task is known to be done. Does not query the device.
     pub(super) fn is_done(&self) -> bool {
         self.stream.progress.done() >= self.last.task.ticket

@@ -171,9 +171,9 @@ impl HostTask {
             outcome
         });
         if let (Err(error), Some(place)) = (&outcome, enqueued_at) {
-            let note = format!("The callable was enqueued by {place}");
             // The result is ignored: the exception is raised without a note then.
-            let _ = error.value(py).call_method1("add_note", (note,));
+            let _ =
+                add_note_once(error.value(py), &format!("The callable was enqueued by {place}"));
         }
         let outcome = report.finish(py, stream, outcome);
         call.release(py);
@@ -183,6 +183,15 @@ impl HostTask {
     pub(crate) fn release(self, py: Python<'_>) {
         self.call.release(py);
     }
+}
+
+/// Adds a note to an exception, unless an earlier raise of the same object has added it.
+fn add_note_once(exception: &Bound<'_, PyAny>, note: &str) -> PyResult<()> {
+    let notes = exception.getattr_opt("__notes__")?;
+    if notes.is_some_and(|notes| notes.contains(note).unwrap_or(false)) {
+        return Ok(());
+    }
+    exception.call_method1("add_note", (note,)).map(drop)
 }
 
 /// A value whose drop sleeps for ever. Only the interpreter's unwinding of this thread drops it.
