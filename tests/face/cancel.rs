@@ -270,3 +270,24 @@ fn a_cancel_that_no_synchronise_has_raised_is_no_loss_at_the_shutdown_and_behind
         assert!(matches!(refused, Error::Runtime(RuntimeError::ShutDown)), "{refused}");
     });
 }
+
+#[test]
+fn receipt_of_a_cancellation_ends_nothing() {
+    finishes(|| {
+        let runtime = workers(1);
+        let [stream] = streams(&runtime);
+        let buffer = runtime.empty(8, CPU).unwrap();
+        let gate = Gate::shut(&stream);
+        let fill = buffer.fill(1, &stream).unwrap();
+        stream.cancel().unwrap();
+        gate.open();
+        for _ in 0..2 {
+            cancelled(fill.wait());
+            cancelled(buffer.wait_for_host());
+            cancelled(buffer.fill(2, &stream).unwrap().wait());
+        }
+        cancelled(stream.synchronize());
+        buffer.fill(3, &stream).unwrap().wait().unwrap();
+        assert_eq!(buffer.read_to_vec().unwrap(), [3; 8]);
+    });
+}

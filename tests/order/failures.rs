@@ -41,8 +41,10 @@ impl World {
         let runtime = scheduled(Runtime::new(config).unwrap());
         let holders: Vec<Stream> =
             (0..num_streams).map(|number| pooled(&runtime, priority(number))).collect();
-        let buffer =
-            |number: usize| runtime.empty_on(BUFFER_BYTES, &holders[number % num_streams]).unwrap();
+        let buffer = |number: usize| {
+            runtime.exchange_stream(&holders[number % num_streams]).unwrap();
+            runtime.empty(BUFFER_BYTES, CPU).unwrap()
+        };
         let buffers = (0..num_buffers).map(buffer).collect();
         let events = (0..num_events).map(|_| Event::new()).collect();
         Self { runtime, holders, events, buffers, fills: Vec::new(), has_run: Vec::new() }
