@@ -20,7 +20,7 @@ use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex, Sleeper, UnsafeCell};
 use crate::engine::event::Event;
 use crate::engine::stream::Stream;
-use crate::engine::stream::commands::WaitFor;
+use crate::engine::stream::commands::{Call, WaitFor};
 use crate::engine::stream::consumer_lock::{ConsumerLock, Next, Parking};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
@@ -396,6 +396,21 @@ fn loom_received_error_is_not_put_back() {
         receiver.join().unwrap();
         world.device.work();
         assert!(world.core.failures.current().is_none(), "the error came back");
+    });
+}
+
+/// Goal: the next holder of a pooled stream does not see an earlier failure. Method: the pool issues
+/// the stream again while a worker runs the failing task.
+#[test]
+fn loom_reissue_sets_a_racing_failure_aside() {
+    model(Some(3), || {
+        let world = World::new();
+        world.core.enqueue(Call(|| Err::<(), _>("it fails")), Checked).unwrap();
+        let worker = world.spawn(|world| world.device.work());
+        world.core.reissue();
+        worker.join().unwrap();
+        world.device.work();
+        assert!(world.core.failures.current().is_none(), "it fails the next holder");
     });
 }
 

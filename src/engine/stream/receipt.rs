@@ -97,8 +97,9 @@ impl StreamCore {
         if self.lifecycle.check().is_err() {
             return pushed; // no later task is enqueued
         }
-        let has_error = self.failures.note_reissue(pushed);
-        if !has_error && self.progress.retired() >= pushed {
+        // Read before the errors: a task that is retired has set its error.
+        let is_idle = self.progress.retired() >= pushed;
+        if !self.failures.note_reissue(pushed) && is_idle {
             return pushed;
         }
         // The stream has an error, or tasks that may still fail.
