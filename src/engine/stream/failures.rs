@@ -69,8 +69,6 @@ struct Log {
 pub(crate) struct Failures {
     /// True while `log` has entries. Written under the log's lock, and read without the lock.
     has_entries: AtomicBool,
-    /// True while an error is current. Written and read as `has_entries`.
-    has_current: AtomicBool,
     /// The number of waits that may still read a synchronized error.
     retainers: AtomicUsize,
     log: Mutex<Log>,
@@ -89,7 +87,6 @@ impl Failures {
             Log { ranges: Vec::new(), reissued_at: 0, num_forgotten: 0, without_details: None };
         Self {
             has_entries: AtomicBool::new(false),
-            has_current: AtomicBool::new(false),
             retainers: AtomicUsize::new(0),
             log: Mutex::new(LockRank::ErrorLog, log),
         }
@@ -113,8 +110,6 @@ impl Failures {
             // thread that sees a later task retired sees this store as well.
             self.has_entries.store(true, Ordering::SeqCst);
             if !is_set_aside {
-                // Relaxed: readers are ordered as in `has_failed`.
-                self.has_current.store(true, Ordering::Relaxed);
                 return true;
             }
             self.forget(&mut log)
@@ -142,9 +137,6 @@ impl Failures {
             let is_current = range.phase == Phase::Current;
             range.to_ticket = range.to_ticket.min(ticket);
             range.phase = Phase::Received;
-            if is_current {
-                self.has_current.store(false, Ordering::Relaxed); // under the lock, as in `open`
-            }
             (is_current, self.forget(&mut log))
         };
         drop(forgotten);
@@ -174,7 +166,6 @@ impl Failures {
                 range.to_ticket = ticket;
                 range.phase = phase;
             }
-            self.has_current.store(false, Ordering::Relaxed); // under the lock, as in `open`
             self.forget(&mut log)
         };
         drop(forgotten); // without the lock: a user's error may use the stream in its drop
@@ -233,7 +224,13 @@ impl Failures {
     }
 
     /// The error that covers the task `ticket`.
+    #[inline]
     pub(crate) fn at(&self, ticket: u64) -> Option<Arc<StreamFailure>> {
+        if self.has_failed() { self.find_at(ticket) } else { None }
+    }
+
+    #[cold]
+    fn find_at(&self, ticket: u64) -> Option<Arc<StreamFailure>> {
         self.find(|range| range.covers(ticket))
     }
 
@@ -248,14 +245,8 @@ impl Failures {
     }
 
     /// The current error; `None` after a call has received it.
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn current(&self) -> Option<Arc<StreamFailure>> {
-        // Relaxed: as in `has_failed`.
-        if self.has_current.load(Ordering::Relaxed) { self.find_current() } else { None }
-    }
-
-    #[cold]
-    fn find_current(&self) -> Option<Arc<StreamFailure>> {
         self.find(|range| range.phase == Phase::Current && !range.error.is_ended())
     }
 

@@ -73,15 +73,21 @@ pub(super) fn discard_skipped(error: Option<&Arc<StreamFailure>>, discard: impl 
 impl StreamCore {
     /// Raises the error of a task to a caller that holds the task's handle, and ends the error
     /// unless it is a cancellation or a lost device.
+    #[inline]
     pub(crate) fn receive(self: &Arc<Self>, error: Option<Arc<StreamFailure>>) -> Result<()> {
-        if let Some(error) = &error {
-            self.end_received(error);
-        }
-        raise(error)
+        error.map_or(Ok(()), |error| self.receive_error(error))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn receive_error(self: &Arc<Self>, error: Arc<StreamFailure>) -> Result<()> {
+        self.end_received(&error);
+        raise(Some(error))
     }
 
     /// Marks an error of this stream as raised, and ends it for tasks that are enqueued later. A
     /// second call for the same error has no effect. Does not block.
+    #[cold]
     pub(crate) fn end_received(self: &Arc<Self>, error: &Arc<StreamFailure>) {
         error.set_raised();
         // After a shutdown no later task is enqueued.

@@ -79,16 +79,6 @@ impl Command<TaskContext> for Reopen {
     }
 }
 
-/// The outcome of one round of a synchronise that executes the stream on its own thread.
-enum Helped {
-    /// The tasks are done. Contains the error that the synchronise has cleared.
-    Reached(Option<Cleared>),
-    /// The thread must leave the rest of the tasks to a worker.
-    Unreached,
-    /// The thread may go on helping.
-    Continues,
-}
-
 /// A synchronise in progress, with the ticket of its task.
 pub(crate) struct Pending {
     point: Arc<SyncPoint>,
@@ -129,20 +119,13 @@ impl StreamCore {
         issued_after: u64,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()> {
-        let cleared = if self.is_passed_up_to(until) && self.failures.current().is_none() {
-            None
-        } else {
-            let Helped::Reached(cleared) = self.synchronize_by_helping(until, interrupt)? else {
-                let pending = self.begin_synchronize(!interrupt.has_limit())?;
-                let cleared = self.take_synchronized(&pending, interrupt)?;
-                return self.raise_after(issued_after, cleared);
-            };
-            cleared
-        };
-        if cleared.is_none() && !self.failures.has_failed() {
+        let is_quiet = self.is_passed_up_to(until) && !self.failures.has_failed();
+        if is_quiet || self.synchronize_by_helping(until, issued_after, interrupt)? {
             return Ok(());
         }
-        self.raise_after(issued_after, cleared.into_iter().collect())
+        let pending = self.begin_synchronize(!interrupt.has_limit())?;
+        let cleared = self.take_synchronized(&pending, interrupt)?;
+        self.raise_after(issued_after, cleared)
     }
 
     /// Raises the errors that a synchronise has cleared, and those of earlier holders that the pool
@@ -194,50 +177,52 @@ impl StreamCore {
         may_help
     }
 
-    /// Synchronises by executing the stream on this thread, without a task in the queue. Returns
-    /// the error that it clears, unless the thread leaves before the tasks up to `until` are done.
+    /// Synchronises by executing the stream on this thread, without a task in the queue. Raises the
+    /// errors that it clears. False when the thread must not help or leaves the stream before the
+    /// tasks up to `until` are done.
     fn synchronize_by_helping(
         self: &Arc<Self>,
         until: u64,
+        issued_after: u64,
         interrupt: &mut Interrupt<'_>,
-    ) -> Result<Helped> {
+    ) -> Result<bool> {
         while !interrupt.has_limit() && self.announce_helper() {
             let Some(mut guard) = self.consumer_lock.enter_to_help() else { break };
             let stop = self.drain_helping(&mut guard, until);
             let is_reached = stop == Stop::Finished && guard.receiver.consumed() >= until;
-            if is_reached && guard.context.error.is_none() {
+            if is_reached && !self.failures.has_failed() {
                 self.leave_and_submit(guard, stop);
-                return Ok(Helped::Reached(None));
+                return Ok(true);
             }
             // Apart, so that the common round keeps neither an error nor the check in registers.
-            match self.leave_unsynchronized(guard, stop, is_reached, interrupt)? {
-                Helped::Continues => {}
-                over => return Ok(over),
+            let outcome = (stop, is_reached, issued_after);
+            if let Some(is_over) = self.leave_unsynchronized(guard, outcome, interrupt)? {
+                return Ok(is_over);
             }
         }
-        Ok(Helped::Unreached)
+        Ok(false)
     }
 
-    /// Leaves a stream that has failed, or before its tasks are done.
+    /// Leaves a stream that has failed, or before its tasks are done. `None` when the thread may go
+    /// on helping.
     #[cold]
     #[inline(never)]
     fn leave_unsynchronized(
         self: &Arc<Self>,
         mut guard: ConsumerGuard<'_, Consumer>,
-        stop: Stop,
-        is_reached: bool,
+        (stop, is_reached, issued_after): (Stop, bool, u64),
         interrupt: &mut Interrupt<'_>,
-    ) -> Result<Helped> {
+    ) -> Result<Option<bool>> {
         let next = guard.receiver.consumed() + 1;
         let cleared = if is_reached { self.clear_error(next, &mut guard.context) } else { None };
         self.leave_and_submit(guard, stop);
         if is_reached {
-            return Ok(Helped::Reached(cleared));
+            self.raise_after(issued_after, cleared.into_iter().collect())?;
         }
-        if stop != Stop::TimeIsUp {
-            return Ok(Helped::Unreached);
+        if is_reached || stop != Stop::TimeIsUp {
+            return Ok(Some(is_reached));
         }
-        interrupt.check_now().map(|()| Helped::Continues)
+        interrupt.check_now().map(|()| None)
     }
 
     /// Enqueues a synchronise. At the stream's task limit, a throttled call executes tasks or
