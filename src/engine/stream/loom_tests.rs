@@ -399,8 +399,8 @@ fn loom_received_error_is_not_put_back() {
     });
 }
 
-/// Goal: the next holder of a pooled stream does not see an earlier failure. Method: the pool issues
-/// the stream again while a worker runs the failing task.
+/// Goal: the next holder of a pooled stream does not see an earlier failure. Method: the pool
+/// issues the stream again while a worker runs the failing task.
 #[test]
 fn loom_reissue_sets_a_racing_failure_aside() {
     model(Some(3), || {
