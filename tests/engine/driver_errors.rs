@@ -1,5 +1,7 @@
 //! A driver that refuses: each refusal is an error of whom it concerns, and none is a hang.
 
+use std::time::Duration;
+
 use accelrt::backend::fault::{Fault, FaultError, Method};
 use accelrt::backend::null::{CompletionMode, ResourceCounts};
 use accelrt::{
@@ -242,6 +244,31 @@ fn a_lost_device_raises_for_good_and_nothing_hangs() {
             let _ = (stream.is_done(), waiting.is_done());
             driver.runtime.shutdown();
         }
+    });
+}
+
+/// One call reports the loss, and the later calls of the double succeed.
+#[test]
+fn lost_device_fails_its_stream_for_good() {
+    finishes(|| {
+        let driver = Driver::new(CompletionMode::AtOnce);
+        let pooled = || driver.runtime.pooled_stream(Driver::device()).unwrap();
+        let other_device = Device::new(Driver::device().kind(), 1).unwrap();
+        let (stream, heir) = (pooled(), driver.runtime.stream(other_device).unwrap());
+        driver.calls.plan(Fault::nth(Method::Mark, 1, FaultError::DeviceLost));
+        let event = stream.record_event().unwrap();
+        heir.wait_event(&event).unwrap();
+        for _ in 0..2 {
+            assert_lost(&stream.synchronize());
+            assert_lost(&driver.runtime.synchronize(Driver::device()));
+            let _ = stream.synchronize_timeout(Duration::ZERO);
+            assert_lost(&stream.record_event().unwrap().synchronize());
+        }
+        let again = (0..32).map(|_| pooled()).find(|it| it.id() == stream.id()).unwrap();
+        assert_lost(&again.synchronize());
+        assert_lost(&heir.synchronize());
+        heir.record_event().unwrap().synchronize().unwrap();
+        heir.synchronize().unwrap();
     });
 }
 

@@ -177,10 +177,14 @@ fn run_in_world(world: World, scenario: &Scenario, fault: Option<Fault>) -> Outc
     world.synchronize();
     let mut violations = laws::of_errors(&world.take_errors(), fault, failures);
     violations.extend(laws::at_rest(&world, scenario, failures));
-    // The fault is over: everything works, from the first call to the end.
+    // The fault is over: everything works, from the first call to the end. Only a stream that met a
+    // lost device stays failed.
     (scenario.run)(&world);
     world.synchronize();
-    let late = world.take_errors();
+    let mut late = world.take_errors();
+    if fault.is_some_and(|fault| fault.error == FaultError::DeviceLost) {
+        late.retain(|error| !laws::is_lost_stream(error));
+    }
     violations.extend(late.iter().map(|error| format!("after the fault was over: {error}")));
     violations.extend(laws::at_rest(&world, scenario, failures));
     world.shut_down();

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use accelrt::backend::contract::{Backend, Leftover};
 use accelrt::backend::fault::{Fault, FaultError, Method};
 use accelrt::backend::null::ResourceCounts;
-use accelrt::{DriverError, Error, EventError, FailureCause, MemoryError, StreamError};
+use accelrt::{
+    DriverError, Error, EventError, FailureCause, MemoryError, StreamError, StreamFailure,
+};
 
 use crate::scenarios::Scenario;
 use crate::world::{Machine, World};
@@ -28,6 +30,21 @@ fn is_explained(error: &Error) -> bool {
         Error::Stream(StreamError::Failed(error)) => is_planned_cause(error.root().failure()),
         Error::Stream(StreamError::SeveralFailed { errors, .. }) => {
             errors.iter().all(|error| is_planned_cause(error.root().failure()))
+        }
+        _ => false,
+    }
+}
+
+/// True for the failure of a stream whose device is lost.
+pub(crate) fn is_lost_stream(error: &Error) -> bool {
+    let is_lost = |error: &StreamFailure| {
+        let cause = error.root().failure();
+        matches!(cause, FailureCause::Backend(Error::Driver(DriverError::DeviceLost { .. })))
+    };
+    match error {
+        Error::Stream(StreamError::Failed(error)) => is_lost(error),
+        Error::Stream(StreamError::SeveralFailed { errors, .. }) => {
+            errors.iter().all(|error| is_lost(error))
         }
         _ => false,
     }

@@ -49,6 +49,21 @@ def test_the_variable_plans_faults_of_a_whole_program() -> None:
     assert said == "StreamError passes\n"
 
 
+def test_lost_device_skips_later_callables() -> None:
+    # No call of the device is made for a callable, so only the stream's failure can skip it.
+    code = f"""{FAULTS}
+stream, ran = accelrt.Stream("cpu:0"), []
+memory = accelrt.empty(1 << 20, device="cpu:0")
+with stream, testing.faults("lose cpu:0 after 0"):
+    memory.fill_(1)
+    outcome(stream.synchronize)
+for _ in range(2):
+    stream.launch_host(ran.append, 1)
+    print(outcome(stream.synchronize), outcome(accelrt.cpu.synchronize), ran)
+"""
+    assert output_of(code).splitlines() == ["StreamError StreamError []"] * 2
+
+
 def test_each_fault_fails_every_call_once_and_raises_what_a_program_does_wrong() -> None:
     code = f"""{FAULTS}
 print(testing.each_fault(program) > 3)

@@ -210,15 +210,22 @@ impl StreamFailure {
         self.is_raised.load(Ordering::Relaxed) || self.root().is_raised.load(Ordering::Relaxed)
     }
 
-    /// True unless this failure ends only at a synchronise, because its root is a cancellation or a
-    /// lost device.
+    /// True if a receipt through a handle ends this failure. Cancellations end only at a
+    /// synchronise.
     pub(crate) fn is_ended_by_receipt(&self) -> bool {
-        let lost = |error: &Error| matches!(error, Error::Driver(DriverError::DeviceLost { .. }));
-        match &self.root().cause {
-            FailureCause::StreamCancelled | FailureCause::Cancelled => false,
-            FailureCause::Backend(error) => !lost(error),
-            _ => true,
-        }
+        let cause = &self.root().cause;
+        let is_cancelled = matches!(cause, FailureCause::StreamCancelled | FailureCause::Cancelled);
+        !is_cancelled && !self.is_permanent()
+    }
+
+    /// True if the failed stream's device is lost. Nothing ends this failure. A stream of another
+    /// device that inherited the failure can still be used after a synchronise.
+    pub(crate) fn is_permanent(&self) -> bool {
+        matches!(
+            &self.root().cause,
+            FailureCause::Backend(Error::Driver(DriverError::DeviceLost { device, .. }))
+                if *device == self.device
+        )
     }
 
     /// Marks this error as ended by a receipt. True for the first receipt.

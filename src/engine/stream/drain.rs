@@ -377,10 +377,10 @@ impl StreamCore {
         let Some(index) = synchronizing.iter().position(|one| Arc::ptr_eq(one, point)) else {
             return;
         };
-        let has_failed = context.error.is_some();
-        if let Some(error) = context.error.take() {
+        let cleared = share_error(context);
+        let has_failed = cleared.is_some();
+        if let Some(cleared) = cleared {
             // Dropped under the lock, because the last point that gives up has the last handle.
-            let cleared = Arc::new((error, AtomicBool::new(false)));
             synchronizing.iter().for_each(|waiting| waiting.add_error(&cleared));
         }
         synchronizing.swap_remove(index);
@@ -398,11 +398,20 @@ impl StreamCore {
 
     #[cold]
     fn end_open_error(&self, ticket: u64, context: &mut TaskContext) -> Option<Cleared> {
-        let cleared = Arc::new((context.error.take()?, AtomicBool::new(false)));
+        let cleared = share_error(context)?;
         self.synchronizing.lock().iter().for_each(|waiting| waiting.add_error(&cleared));
         self.failures.clear(ticket);
         Some(cleared)
     }
+}
+
+/// Takes the stream's error for the synchronising threads. A permanent error also stays.
+fn share_error(context: &mut TaskContext) -> Option<Cleared> {
+    let error = context.error.take()?;
+    if error.is_permanent() {
+        context.error = Some(Arc::clone(&error));
+    }
+    Some(Arc::new((error, AtomicBool::new(false))))
 }
 
 #[inline(never)]

@@ -5,7 +5,7 @@
 //!
 //! | phase | begins when | ends when |
 //! |---|---|---|
-//! | current | a task fails | another phase begins |
+//! | current | a task fails | another phase begins; never, if the device is lost |
 //! | synchronized | a synchronise raises the error | no wait needs the log (`forget`) |
 //! | received | a call raises it through a handle ([`EndFailure`]) | a synchronise; 16 newer ones |
 //! | set aside | the pool issues it again ([`Reissue`]) | an older handle synchronises, a receipt |
@@ -100,7 +100,8 @@ impl Failures {
             let mut log = self.log.lock();
             debug_assert!(log.ranges.iter().all(|range| range.phase != Phase::Current));
             // An error that fails its stream for the first time has no ticket yet.
-            let is_set_aside = (1..=log.reissued_at).contains(&error.ticket());
+            let is_earlier = (1..=log.reissued_at).contains(&error.ticket());
+            let is_set_aside = is_earlier && !error.is_permanent();
             error.set_ticket(ticket);
             let (to_ticket, phase) =
                 if is_set_aside { (ticket, Phase::SetAside) } else { (OPEN, Phase::Current) };
@@ -162,6 +163,7 @@ impl Failures {
             let mut log = self.log.lock();
             if let Some(range) = log.ranges.last_mut()
                 && range.phase == Phase::Current
+                && !range.error.is_permanent()
             {
                 range.to_ticket = ticket;
                 range.phase = phase;
@@ -255,7 +257,7 @@ impl Failures {
     pub(crate) fn has_unraised(&self, issued_after: u64) -> bool {
         let is_unraised = |range: &ErrorRange| {
             matches!(range.phase, Phase::Current | Phase::SetAside)
-                && range.error.ticket() > issued_after
+                && (range.error.ticket() > issued_after || range.error.is_permanent())
                 && !range.error.is_ended()
         };
         self.find(is_unraised).is_some()

@@ -2,8 +2,8 @@
 //!
 //! A synchronise ends the error at its task (`synchronize`). A handle of a task (a transfer, a
 //! callable, the host's access to a buffer) receives the error later, so the receipt enqueues a
-//! task: tasks with earlier tickets stay skipped, and later ones run. Cancellations and lost
-//! devices end only at a synchronise.
+//! task: tasks with earlier tickets stay skipped, and later ones run. Cancellations end only at a
+//! synchronise, and the error of a lost device never ends.
 //!
 //! A pooled stream is issued to several holders, one after the other. The errors of one holder do
 //! not fail the tasks of the next: the pool enqueues a task that sets the error aside, for a
@@ -124,7 +124,7 @@ impl StreamCore {
             FailureEnd::Received(error) => self.failures.end_received(error, ticket),
             FailureEnd::SetAside => {
                 self.failures.reissue(ticket);
-                true
+                context.error.as_ref().is_some_and(|error| !error.is_permanent())
             }
         };
         if is_over {

@@ -33,7 +33,7 @@ pub(crate) struct SyncPoint {
 }
 
 /// An error that the consumer has cleared, as the points share it that were in progress then, and
-/// whether one of them has raised it.
+/// whether one of them has raised it. The error of a lost device is shared without being cleared.
 pub(crate) type Cleared = Arc<(Arc<StreamFailure>, AtomicBool)>;
 
 impl SyncPoint {
@@ -145,7 +145,7 @@ impl StreamCore {
     ) -> UnraisedErrors {
         let mut taken = self.failures.synchronize(issued_after);
         for one in cleared {
-            if one.0.ticket() > issued_after {
+            if one.0.ticket() > issued_after || one.0.is_permanent() {
                 taken.errors.push(raised(&one));
             } else {
                 self.put_back(one); // another synchronise has ended an error of an earlier holder
@@ -288,8 +288,9 @@ impl StreamCore {
     /// it. Is never throttled: waits with a limit end here, and threads drop futures.
     pub(crate) fn put_back(self: &Arc<Self>, cleared: Cleared) {
         let Some((error, is_raised)) = Arc::into_inner(cleared) else { return };
-        // After a shutdown no thread raises errors.
-        if !is_raised.into_inner() && self.lifecycle.check().is_ok() {
+        // After a shutdown no thread raises errors. A permanent error is still current.
+        let is_over = is_raised.into_inner() || error.is_permanent();
+        if !is_over && self.lifecycle.check().is_ok() {
             self.enqueue(Reopen(error), Always);
         }
     }
