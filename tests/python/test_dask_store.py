@@ -80,6 +80,26 @@ def test_what_was_not_used_for_longest_leaves_first(store: DeviceStore, tmp_path
         store["x-0"]
 
 
+def test_moved_bytes_are_the_device_values(tmp_path: Path) -> None:
+    """With a host limit of 1 byte, each value that leaves the device goes straight to disk."""
+    with limited(1):
+        store = DeviceStore(str(tmp_path), accelrt.device("cpu:1"), host_limit=1)
+        fill(store, 4)
+        assert isinstance(store["x-0"], accelrt.Buffer)
+        numbers = store.numbers()
+        store.close()
+    for name in ("device_to_host", "host_to_device"):
+        assert numbers[f"{name}_bytes"] == numbers[name] * VALUE_BYTES > 0
+
+
+def test_popitem_empties_the_store(store: DeviceStore) -> None:
+    fill(store, 4)
+    keys = sorted(str(store.popitem()[0]) for _ in range(4))
+    assert (keys, len(store)) == (["x-0", "x-1", "x-2", "x-3"], 0)
+    with pytest.raises(KeyError, match="empty"):
+        store.popitem()
+
+
 def test_what_a_call_reads_stays_where_it_is_until_it_has_read_it(store: DeviceStore) -> None:
     """So the event loop copies nothing, and sends what it has found."""
     fill(store, 3)

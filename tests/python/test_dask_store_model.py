@@ -174,7 +174,7 @@ class Program:
         """Run a thread's operations, until one of any thread fails."""
         draw = Draw(seed)
         names = ["read"] * 9 + ["write"] * 5 + ["write_host"] * 5 + ["delete"] * 2
-        names += ["take", "send", "spill", "evict", "look"]
+        names += ["take", "send", "spill", "evict", "look", "set_default"]
         done = Counter[str]()
         try:
             for _ in range(operations):
@@ -206,6 +206,16 @@ class Program:
         memoryview(buffer)[:] = content
         self.store[f"x-{key}"] = buffer
         self.model.end_change(key, change)
+
+    def set_default(self, draw: Draw, key: int) -> None:
+        change = self.model.begin_change(key, is_write=True)
+        assert change.version is not None
+        default, has_effect = made(key, change.version, draw.choice(SIZES)), False
+        with self.model.reading(key, change) as found, may_fail(found):
+            value = self.store.setdefault(f"x-{key}", default)
+            if not (has_effect := value is default):
+                found.append(version_of(key, value))
+        self.model.end_change(key, change, has_effect=has_effect)
 
     def delete(self, _draw: Draw, key: int) -> None:
         change = self.model.begin_change(key, is_write=False)

@@ -189,6 +189,8 @@ class DeviceStore(MutableMapping["Key", object]):
                 if (file := self._write(stored, host, weight)) is None:
                     return False
                 with self._lock:
+                    if stored.ticket == ticket:
+                        stored.weight = weight
                     left = self._table.end(stored, ticket, ValueState.DISK, file)
                 _release(left)
                 break
@@ -250,10 +252,10 @@ class DeviceStore(MutableMapping["Key", object]):
             if host is None:
                 with self._metered():
                     host = self._files.read(key, cast("SpilledFile", read))
-            value = self._copy_to_device(cast("OnHost", host)) if is_coming else host
+            value: Any = self._copy_to_device(cast("OnHost", host)) if is_coming else host
             with self._lock:
                 if is_coming:
-                    self.moved.update(host_to_device=1, host_to_device_bytes=stored.weight)
+                    self.moved.update(host_to_device=1, host_to_device_bytes=value.nbytes)
                     left = table.end(stored, ticket, ValueState.DEVICE, value, read)
                     self._lock.notify_all()
                 elif is_sent or stored.weight > table.host_limit:
@@ -435,6 +437,24 @@ class DeviceStore(MutableMapping["Key", object]):
             if is_same:
                 _release(left)
                 return value
+
+    def popitem(self) -> tuple[Key, object]:
+        """Delete a value and return it with its key."""
+        for key in self:
+            with suppress(KeyError):  # deleted meanwhile
+                return key, self.pop(key)
+        message = "the store is empty"
+        raise KeyError(message)
+
+    def setdefault(self, key: Key, default: object = None) -> object:
+        """Return the value of a key, or store the default if there is none."""
+        while True:
+            with suppress(KeyError):
+                return self._find(key)
+            with self._lock:
+                if key not in self._table.values:
+                    self[key] = default
+                    return default
 
     def clear(self) -> None:
         """Delete all values, without reading them from disk."""
