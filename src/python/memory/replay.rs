@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::memory::allocator::replay::{self, Accounting, Operation, ReplayFigures};
-use crate::memory::allocator::snapshot::Snapshot;
+use crate::memory::allocator::snapshot::{Snapshot, TraceAction};
 use crate::memory::allocator::{AllocatorConfig, recorded_settings};
 use crate::python::memory::snapshot::snapshot;
 use crate::python::objects::task_contexts;
@@ -324,6 +324,13 @@ impl PyRecording {
         let Some(snapshot) = &self.snapshot else {
             return Err(PyValueError::new_err("a table of events records no addresses"));
         };
+        let mut actions = snapshot.trace.iter().map(|entry| entry.action);
+        if actions.any(|it| matches!(it, TraceAction::SegmentMap | TraceAction::SegmentUnmap)) {
+            return Err(PyRuntimeError::new_err(
+                "cannot check a recording with segments that grow: record with policy:torch and \
+                 without expandable_segments",
+            ));
+        }
         let config: AllocatorConfig = settings.parse()?;
         let agreement = py.detach(|| replay::check(snapshot, &config))?;
         Ok(PyAgreement {

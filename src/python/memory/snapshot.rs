@@ -10,6 +10,8 @@ use crate::memory::allocator::snapshot::{
     BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };
 
+const MAX_SHOWN_CHARACTERS: usize = 80;
+
 /// Reads the snapshot of one device from its segments and trace. Errors name the faulty entry.
 pub(crate) fn snapshot(
     segments: &Bound<'_, PyList>,
@@ -43,6 +45,17 @@ fn entries<'a, 'py>(
     })
 }
 
+/// A short text of an unexpected value. Python refuses to print numbers of thousands of digits.
+fn shown(value: &Bound<'_, PyAny>) -> String {
+    if let Ok(repr) = value.repr() {
+        return repr.to_string_lossy().chars().take(MAX_SHOWN_CHARACTERS).collect();
+    }
+    match value.call_method0("bit_length") {
+        Ok(bits) => format!("a number of {bits} bits"),
+        Err(_) => format!("a {}", value.get_type()),
+    }
+}
+
 impl<'py> Entry<'py> {
     /// Converts the value of `key`. The error names the `expected` type.
     fn get<T: FromPyObjectOwned<'py>>(&self, key: &str, expected: &str) -> PyResult<T> {
@@ -62,7 +75,7 @@ impl<'py> Entry<'py> {
     }
 
     fn unexpected(&self, key: &str, value: &Bound<'_, PyAny>, expected: &str) -> PyErr {
-        let value = value.repr().map_or_else(|_| "what it is".to_owned(), |repr| repr.to_string());
+        let value = shown(value);
         PyValueError::new_err(format!("{}['{key}'] is {value}, not {expected}", self.place))
     }
 
