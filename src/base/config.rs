@@ -14,7 +14,6 @@ use std::time::Duration;
 use crate::base::device::DeviceKind;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::size;
-use crate::base::sort::sort_by;
 #[cfg(not(loom))]
 use crate::base::sync::{LockRank, Mutex};
 
@@ -333,7 +332,7 @@ fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
         name.starts_with(PREFIX) && !name.contains(INFIX) && !VARIABLES.contains(&name.as_str())
     };
     let mut found: Vec<String> = names.filter(is_unknown).collect();
-    sort_by(&mut found, Ord::cmp);
+    found.sort();
     found
 }
 

@@ -15,7 +15,6 @@ pub(crate) mod machine_memory;
 pub(crate) mod shortage;
 pub(crate) mod signals;
 pub mod size;
-pub(crate) mod sort;
 pub(crate) mod spin;
 pub(crate) mod stack;
 pub(crate) mod steps;

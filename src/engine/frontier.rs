@@ -18,7 +18,6 @@ use std::time::Duration;
 use crossbeam_queue::SegQueue;
 
 use crate::base::fork;
-use crate::base::sort::sort_by_key;
 use crate::base::spin::SpinMutex;
 use crate::base::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering, park, yield_now};
 
@@ -178,7 +177,7 @@ impl Progress {
 /// Removes the subscriptions of dropped queues, and duplicates.
 fn prune(targets: &mut Vec<(Weak<Ended>, u32)>) {
     targets.retain(|(ended, _)| ended.strong_count() > 0);
-    sort_by_key(targets, |(ended, number)| (ended.as_ptr(), *number));
+    targets.sort_by_key(|(ended, number)| (ended.as_ptr(), *number));
     targets.dedup_by_key(|(ended, number)| (ended.as_ptr(), *number));
 }
 

@@ -5,7 +5,6 @@
 use crate::backend::contract::DeviceProperties;
 use crate::base::machine_memory::{self, Files, file};
 use crate::base::size::{GIB, KIB, MIB};
-use crate::base::sort::sort_by;
 
 use super::pages;
 
@@ -68,7 +67,7 @@ fn data_caches(files: Files<'_>) -> Vec<usize> {
             caches.push((level, bytes));
         }
     }
-    sort_by(&mut caches, Ord::cmp);
+    caches.sort_unstable();
     caches.into_iter().map(|(_, bytes)| bytes).collect()
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::span::Span;
-use crate::base::sort::sort_by;
 
 /// The record of one reserved range. Makes no system calls.
 ///
@@ -78,7 +77,7 @@ impl Reservation {
     /// The parts of the reservation that are not lost, in the order of addresses.
     pub(super) fn owned(&self) -> Vec<Span> {
         let mut lost = self.lost.clone();
-        sort_by(&mut lost, Ord::cmp);
+        lost.sort();
         let mut owned = Vec::with_capacity(lost.len() + 1);
         let mut next = self.span.base;
         for place in lost {

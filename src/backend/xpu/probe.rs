@@ -23,7 +23,6 @@ use super::sys::{self, Platform, Usm};
 use crate::backend::contract::LeftOutDevice;
 use crate::base::device::MAX_DEVICE_INDEX;
 use crate::base::dylib::{self, Library};
-use crate::base::sort::sort_by_key;
 
 /// File names of the ICD loader, in order of preference.
 const LOADERS: [&str; 2] = ["libOpenCL.so.1", "libOpenCL.so"];
@@ -175,7 +174,7 @@ fn usable_devices(
             }
         }
     }
-    sort_by_key(&mut devices, |info| !info.is_gpu);
+    devices.sort_by_key(|info| !info.is_gpu);
     let usm = usm.ok().filter(|_| !devices.is_empty())?;
     Some(Candidate { platform, name, usm, devices })
 }

@@ -7,7 +7,6 @@ use std::task::{Poll, Waker};
 use crate::base::blocking::while_blocked;
 use crate::base::error::{Error, Result, RuntimeError, StreamError, StreamFailure};
 use crate::base::fork::Inherited;
-use crate::base::sort::sort_by_key;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::record::RecordKind;
@@ -427,7 +426,7 @@ pub(crate) fn raise_counted(mut errors: Vec<Arc<StreamFailure>>, num_forgotten: 
     let count = errors.len();
     errors.retain(|error| !error.is_cancellation());
     // Originals before inherited ones.
-    sort_by_key(&mut errors, |error| error.inherited_from().is_some());
+    errors.sort_by_key(|error| error.inherited_from().is_some());
     match (&errors[..], count) {
         ([], 0) => Ok(()),
         ([], _) => Err(Error::Runtime(RuntimeError::ShutDown)),

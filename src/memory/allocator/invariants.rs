@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::base::fork;
 use crate::base::size::to_usize;
-use crate::base::sort::sort_by_key;
 use crate::memory::allocator::block::{BlockId, State};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::pool::Pools;
@@ -208,7 +207,7 @@ impl Torch {
 /// Asserts that no two of these ranges of addresses overlap.
 fn check_apart(ranges: impl Iterator<Item = (u64, usize)>) {
     let mut ranges: Vec<_> = ranges.map(|(begin, bytes)| begin..begin + bytes as u64).collect();
-    sort_by_key(&mut ranges, |range| range.start);
+    ranges.sort_by_key(|range| range.start);
     for pair in ranges.windows(2) {
         assert!(pair[0].end <= pair[1].start, "{pair:x?} overlap");
     }

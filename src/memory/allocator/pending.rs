@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use crate::base::device::Device;
-use crate::base::sort::sort_by_key;
 use crate::base::stream_map::StreamMap;
 use crate::base::sync::assert_no_lock_held;
 use crate::engine::frontier::Progress;
@@ -155,7 +154,7 @@ impl Pending {
         let is_over =
             |key, stream: &mut WaitedFor| is_asked(stream) && stream.pass(key, &mut passed);
         self.streams.extract_if(most, is_over);
-        sort_by_key(&mut passed, |(key, _)| *key);
+        passed.sort_by_key(|(key, _)| *key);
         let is_last = |freed: &Freed| {
             let points = self.points.get_mut(freed).expect("it waits for this one");
             *points -= 1;

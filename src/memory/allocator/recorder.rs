@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, HashMap};
 use crate::base::device::Device;
 use crate::base::shortage::MemoryUser;
 use crate::base::size::to_usize;
-use crate::base::sort::sort_by_key;
 use crate::engine::log::collector::now;
 use crate::engine::log::context::{AllocationContext, StackId};
 use crate::engine::log::memory_record::MemoryRecord;
@@ -146,7 +145,7 @@ impl Recorder {
         }
         users.remove(&AllocationContext::NONE);
         let mut users: Vec<_> = users.into_iter().collect();
-        sort_by_key(&mut users, |(_, (bytes, _))| std::cmp::Reverse(*bytes));
+        users.sort_by_key(|(_, (bytes, _))| std::cmp::Reverse(*bytes));
         users.truncate(most);
         let user = |(part, (bytes, count)): (AllocationContext, _)| MemoryUser {
             tag: part.tag.text(),

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::base::fork;
-use crate::base::sort::{sort_by, sort_by_key};
 use crate::base::sync::Ordering;
 use crate::engine::log::context::{self, AllocationContext};
 use crate::engine::log::names::NameId;
@@ -131,7 +130,7 @@ impl CachingAllocator {
             return Vec::new();
         }
         let mut known: Vec<_> = self.state.lock().ledger.recorder.known().collect();
-        sort_by_key(&mut known, |(address, _)| *address);
+        known.sort_by_key(|(address, _)| *address);
         known
     }
 
@@ -143,7 +142,7 @@ impl CachingAllocator {
         }
         let tags: Vec<_> = self.state.lock().ledger.recorder.tags().collect();
         let mut named: Vec<_> = tags.into_iter().map(|(tag, stat)| (tag.text(), stat)).collect();
-        sort_by(&mut named, |one, other| one.0.cmp(&other.0));
+        named.sort_by(|one, other| one.0.cmp(&other.0));
         named
     }
 }

@@ -7,7 +7,6 @@ use crate::backend::contract::Address;
 use crate::base::error::{DriverError, Error, MemoryError, Result};
 use crate::base::fork;
 use crate::base::size::round_up;
-use crate::base::sort::sort_by_key;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::expandable::map_pages;
@@ -47,7 +46,7 @@ impl CachingAllocator {
         let device_index = self.source.device.index();
         let mut segments = state.torch.describe(device_index);
         segments.extend(state.native.describe(device_index));
-        sort_by_key(&mut segments, |segment| segment.address);
+        segments.sort_by_key(|segment| segment.address);
         segments
     }
 
@@ -187,7 +186,7 @@ fn contradiction(address: u64, expected: &'static str) -> Error {
 /// free neighbours merged, and each block in use as large as its request.
 pub(super) fn check_tiling(snapshot: &Snapshot) -> Result<()> {
     let mut segments: Vec<&SegmentInfo> = snapshot.segments.iter().collect();
-    sort_by_key(&mut segments, |segment| segment.address);
+    segments.sort_by_key(|segment| segment.address);
     let mut end = 0;
     for segment in segments {
         if segment.address < end {

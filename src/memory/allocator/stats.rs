@@ -1,7 +1,6 @@
 //! Statistics of an allocator.
 
 use crate::base::config::AllocatorConfig;
-use crate::base::sort::sort_by;
 use crate::memory::allocator::snapshot::PoolClass;
 
 /// A value and its history. Equation: until the sums are reset, `current` is `allocated - freed`;
@@ -197,7 +196,7 @@ macro_rules! statistics {
                 })*
                 $(self.$single.add_entries(stringify!($single), &mut entries);)*
                 $(entries.push((stringify!($counter).to_owned(), self.$counter.cast_signed()));)*
-                sort_by(&mut entries, Ord::cmp);
+                entries.sort();
                 entries
             }
 

@@ -19,7 +19,6 @@ use std::sync::Weak;
 use std::thread;
 
 use crate::base::error::{Error, Result, RuntimeError};
-use crate::base::sort::sort_by_key;
 use crate::base::sync::{MutexGuard, yield_now};
 use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::caching::CachingAllocator;
@@ -232,7 +231,7 @@ impl Turn<'_> {
             if holders.is_empty() {
                 break;
             }
-            sort_by_key(&mut holders, |holder| std::cmp::Reverse(holder.bytes));
+            holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
             return Ok(Outcome::InUse { holders, reachable_bytes });
         }
         if let Some(taken) = (wants.attempt)(Attempt::Last)? {

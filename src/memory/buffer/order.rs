@@ -16,7 +16,6 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::sort::sort_indices;
 use crate::base::spin::SpinGuard;
 use crate::base::sync::park;
 use crate::engine::frontier::Announced;
@@ -211,7 +210,7 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
         let mut indices: [usize; N] = std::array::from_fn(|index| index);
         // Stable: of one allocation, the first use holds the lock.
         if N > 2 {
-            sort_indices(&mut indices, &|one, next| used[one].address().cmp(&used[next].address()));
+            indices.sort_by_key(|index| used[*index].address());
         } else if N == 2 && used[1].address() < used[0].address() {
             indices.reverse();
         }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::base::device::Device;
-use crate::base::sort::sort_by_key;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::collector::{Keeps, Taken, Wants};
@@ -46,7 +45,7 @@ impl Collected {
         self.records.extend(records.flat_map(MemoryRecord::events));
         // Each thread has a ring of its own: a record may come behind later ones of another thread.
         let records = self.records.make_contiguous();
-        sort_by_key(records, |record| record.time.cast_signed());
+        records.sort_by_key(|record| record.time.cast_signed());
         self.num_dropped += taken.dropped;
     }
 

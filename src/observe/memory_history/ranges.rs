@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::base::sort::sort_by_key;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::log::collector::{Keeps, Wants};
 use crate::engine::log::process::{self, ProcessSubscription};
@@ -63,7 +62,7 @@ impl RangeHistory {
         kept.drain(..beyond);
         let mut ranges: Vec<_> = kept.iter().map(|record| self.passed(record)).collect();
         drop(kept);
-        sort_by_key(&mut ranges, |range| range.start);
+        ranges.sort_by_key(|range| range.start);
         ranges
     }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use crate::base::sort::{sort_by, sort_by_key};
 use crate::observe::profiler::occupancy::ms;
 use crate::observe::profiler::timeline::{HostSpan, Timeline};
 
@@ -125,7 +124,7 @@ impl KeyAverages {
             SortKey::Count => row.count as f64,
         };
         let order = |row: &KeyAverage| (row.is_range, row.key.clone());
-        sort_by(&mut self.rows, |one, next| {
+        self.rows.sort_by(|one, next| {
             value(next).total_cmp(&value(one)).then_with(|| order(one).cmp(&order(next)))
         });
     }
@@ -231,7 +230,7 @@ fn add_ranges(timeline: &Timeline, sums: &mut HashMap<(bool, u32), Sums>) {
     let place = |task: &crate::observe::profiler::timeline::ProfiledTask| {
         task.enqueued.map(|call| (call.thread, call.start))
     };
-    sort_by_key(&mut calls, |task| place(task));
+    calls.sort_by_key(|task| place(task));
     let mut calls = calls.into_iter().peekable();
     let mut open: Vec<&HostSpan> = Vec::new();
     let mut add_calls =

@@ -7,7 +7,6 @@ use std::sync::{Arc, Weak};
 
 use crate::base::clock::Clock;
 use crate::base::fork;
-use crate::base::sort::sort_by_key;
 use crate::base::sync::unmodelled::AtomicUsize;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::collector::now;
@@ -164,7 +163,7 @@ impl Drop for CallSubscription {
 /// Puts calls that overlap on tracks beside each other: the number of each call's track among those
 /// of its library. Sorts the calls by their beginnings.
 pub(super) fn lanes(calls: &mut [LibraryCall]) -> Vec<usize> {
-    sort_by_key(calls, |call| (call.start, -call.end));
+    calls.sort_by_key(|call| (call.start, -call.end));
     let mut ends: Vec<(&str, Vec<i64>)> = Vec::new();
     let mut lane_of = |call: &LibraryCall| {
         let library = call.told.library;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::base::device::Device;
-use crate::base::sort::sort_by_key;
 use crate::engine::log::memory_record::MemoryRecord;
 use crate::engine::log::record::MemoryAction;
 use crate::memory::allocator::CachingAllocator;
@@ -45,7 +44,7 @@ pub(super) fn samples(
     mut begin: BTreeMap<Device, MemoryBytes>,
     mut records: Vec<MemoryRecord>,
 ) -> Vec<MemorySample> {
-    sort_by_key(&mut records, |record| (record.device, record.time.cast_signed()));
+    records.sort_by_key(|record| (record.device, record.time.cast_signed()));
     let sample = |(device, bytes): (&Device, &MemoryBytes)| MemorySample {
         device: *device,
         time: 0,
@@ -65,7 +64,7 @@ pub(super) fn samples(
         samples.push(MemorySample { device, time: time.cast_signed(), bytes: *sums });
     }
     // Stable: the samples at the begin come first.
-    sort_by_key(&mut samples, |sample| sample.device);
+    samples.sort_by_key(|sample| sample.device);
     samples
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::base::device::Device;
-use crate::base::sort::sort_by;
 use crate::observe::profiler::timeline::{ProfiledTask, Timeline};
 
 /// The time of one stream in a profile.
@@ -69,7 +68,7 @@ pub(super) fn devices(timeline: &Timeline) -> Vec<DeviceUse> {
 }
 
 fn device_use(device: Device, mut steps: Vec<(i64, i64)>) -> DeviceUse {
-    sort_by(&mut steps, Ord::cmp);
+    steps.sort_unstable();
     let (mut busy, mut overlap, mut sum, mut count) = (0, 0, 0, 0);
     let mut last = steps[0].0;
     for (time, step) in steps {

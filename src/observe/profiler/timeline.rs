@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use crate::base::device::Device;
-use crate::base::sort::sort_by_key;
 use crate::engine::log::collector::Taken;
 use crate::engine::log::memory_record::MemoryRecord;
 use crate::engine::log::names::NameId;
@@ -161,8 +160,8 @@ impl Timeline {
         timeline.join(enqueued);
         timeline.place_device_tasks();
         let order = |span: &HostSpan| (span.thread, span.start, -span.end);
-        sort_by_key(&mut timeline.ranges, order);
-        sort_by_key(&mut timeline.host_waits, order);
+        timeline.ranges.sort_by_key(order);
+        timeline.host_waits.sort_by_key(order);
         timeline.add_calls(calls);
         timeline
     }
@@ -234,8 +233,8 @@ impl Timeline {
 
     /// Gives each task the call that enqueued it.
     fn join(&mut self, mut enqueued: Vec<((StreamKey, u64), EnqueueCall)>) {
-        sort_by_key(&mut enqueued, |(place, _)| *place);
-        sort_by_key(&mut self.tasks, |task| (task.stream(), task.ticket));
+        enqueued.sort_by_key(|(place, _)| *place);
+        self.tasks.sort_by_key(|task| (task.stream(), task.ticket));
         let mut calls = enqueued.into_iter().peekable();
         for task in &mut self.tasks {
             let place = (task.stream(), task.ticket);

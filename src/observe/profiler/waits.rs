@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 
 use crate::base::device::Device;
-use crate::base::sort::sort_by_key;
 use crate::engine::log::record::RecordKind;
 use crate::observe::profiler::occupancy::ms;
 use crate::observe::profiler::timeline::Timeline;
@@ -47,7 +46,7 @@ pub(super) fn longest(timeline: &Timeline, count: usize) -> Vec<LongWait> {
         wait.awaited.map(|awaited| (wait.end - wait.start, awaited, waiter))
     });
     let mut waits: Vec<_> = of_streams.chain(of_threads).collect();
-    sort_by_key(&mut waits, |(ns, ..)| Reverse(*ns));
+    waits.sort_by_key(|(ns, ..)| Reverse(*ns));
     waits.truncate(count);
     let wait = |(ns, awaited, waiter): (i64, _, _)| {
         let work = timeline.work_at(awaited);

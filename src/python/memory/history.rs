@@ -13,7 +13,6 @@ use crate::base::config;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{Error, MemoryError};
 use crate::base::fork;
-use crate::base::sort::sort_by_key;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::log::context::AllocationContext;
 use crate::memory::allocator::CachingAllocator;
@@ -279,7 +278,7 @@ fn write_ranges(all: &Bound<'_, PyList>, recording: &Recording, index: usize) ->
             [("START", range.start, range.name.clone()), ("END", range.end, range.name)]
         })
         .collect();
-    sort_by_key(&mut marks, |(_, time, _)| *time);
+    marks.sort_by_key(|(_, time, _)| *time);
     for (stage, time, name) in marks {
         let dict = PyDict::new(all.py());
         dict.set_item("stage", stage)?;

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 use pyo3::prelude::*;
 
 use crate::base::device::{Device, DeviceKind};
-use crate::base::sort::sort_by_key;
 use crate::engine::log::context::{AllocationContext, StackId};
 use crate::engine::log::names::NameId;
 use crate::memory::allocator::CachingAllocator;
@@ -29,7 +28,7 @@ pub(crate) fn memory_uses(py: Python<'_>) -> PyResult<Vec<MemoryUse>> {
         }
     }
     let mut rows: Vec<_> = uses.by_key.into_iter().filter(|(_, (bytes, _))| *bytes > 0).collect();
-    sort_by_key(&mut rows, |(_, (bytes, _))| std::cmp::Reverse(*bytes));
+    rows.sort_by_key(|(_, (bytes, _))| std::cmp::Reverse(*bytes));
     let row = |((device, site, tag, stream), (bytes, count)): (Key, _)| {
         (device.to_string(), site, tag.text().to_string(), stream, bytes, count)
     };

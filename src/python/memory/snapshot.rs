@@ -4,7 +4,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList};
 
-use crate::base::sort::sort_by_key;
 use crate::memory::allocator::PoolId;
 use crate::memory::allocator::snapshot::{
     BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
@@ -20,7 +19,7 @@ pub(crate) fn snapshot(
     let mut segments = entries("segments", segments)
         .map(|segment| segment.and_then(|segment| read_segment(&segment)))
         .collect::<PyResult<Vec<_>>>()?;
-    sort_by_key(&mut segments, |segment| segment.address);
+    segments.sort_by_key(|segment| segment.address);
     let trace = entries("trace", trace)
         .map(|entry| entry.and_then(|entry| read_entry(&entry, &segments)))
         .collect::<PyResult<_>>()?;

@@ -7,7 +7,6 @@
 //! the place that takes the fewest from the device.
 
 use crate::base::error::Result;
-use crate::base::sort::sort_by;
 use crate::engine::frontier::Frontier;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
@@ -121,7 +120,7 @@ impl Native {
         let mut heaps: Vec<_> = heaps
             .map(|(id, heap)| (heap.owner.pool != own.pool, heap.owner.stream != own.stream, id))
             .collect();
-        sort_by(&mut heaps, Ord::cmp);
+        heaps.sort();
         heaps.into_iter().map(|(_, _, id)| id).collect()
     }
 

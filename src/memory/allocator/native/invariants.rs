@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::base::size::to_usize;
-use crate::base::sort::sort_by;
 use crate::memory::allocator::native::area::{Area, AreaId};
 use crate::memory::allocator::native::block::{BlockId, State};
 use crate::memory::allocator::native::core::Native;
@@ -154,8 +153,8 @@ impl Native {
                         index.check_place(entry, self.blocks.listing_of(block).1, &self.free);
                         expected.push(id);
                     }
-                    sort_by(&mut found, Ord::cmp);
-                    sort_by(&mut expected, Ord::cmp);
+                    found.sort();
+                    expected.sort();
                     assert_eq!(found, expected, "the index lists each free block once");
                 }
             }
