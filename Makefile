@@ -72,11 +72,21 @@ test-asan asan tsan loom: HANG_TEST_S := 600
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
+# Runs targets one after the other, and prints the minutes and the number of tests of each.
+STEPS = +MAKE="$(MAKE)" $(PYTHON) tests/steps/steps.py
+CHECKS := fmt-check check-locks clippy features doc-check tidy check-header check-public check-mutants check-python
+TESTS := test-debug test-python
+# Other builds and kinds of device, and what takes longer than a change needs each time.
+VARIANTS := core-check loom test-scheduled test-device test-xpu-fake test-release test-asan \
+	test-python-xpu-fake test-python-device oracle test-numpy-selection test-intel test-torch-or-say \
+	demo test-python-release counts
+
 .PHONY: ci
-ci: check core loom test oracle test-numpy-selection test-intel test-torch-or-say demo test-python-release counts ## everything that must pass before a change is merged
+ci: ## everything that must pass before a change is merged
+	$(STEPS) $(CHECKS) $(TESTS) $(VARIANTS)
 
 .PHONY: check
-check: fmt-check check-locks clippy features doc-check tidy check-header check-public check-mutants check-python ## format, lints, documentation, rules
+check: $(CHECKS) ## format, lints, documentation, rules
 
 .PHONY: fmt-check
 fmt-check:
@@ -136,7 +146,8 @@ unsafe-list: ## writes docs/unsafe.md, the list of files with unsafe code
 	$(CARGO) test --quiet --features $(TEST_FEATURES) --test tidy -- --ignored
 
 .PHONY: test
-test: test-debug test-scheduled test-device test-xpu-fake test-release test-asan test-python test-python-xpu-fake test-python-device ## every test: Rust in three builds, then Python
+test: ## the tests in Rust, then those in Python; `make ci` runs them on other builds and devices too
+	$(STEPS) $(TESTS)
 
 .PHONY: test-debug
 test-debug:
@@ -156,10 +167,15 @@ test-device: ## a stranger's kind of device against the conformance kit, and ten
 	CARGO_TARGET_DIR="$(call absolute,$(TARGET_DIR)/device)" $(CARGO) test --locked $(DEVICE_CRATE)
 
 # Races show up at full speed, not under debug assertions.
+RELEASE_SUITES := --lib $(addprefix --test ,allocator buffer engine order stress)
 .PHONY: test-release
-test-release:
+test-release: ## the suites with many threads, in an optimised build
 	$(RELEASE_TESTS) CARGO_TARGET_DIR=$(TARGET_DIR)/test-release \
-		$(CARGO) test --release --features $(TEST_FEATURES) --lib --tests
+		$(CARGO) test --release --features $(TEST_FEATURES) $(RELEASE_SUITES)
+
+.PHONY: test-release-all
+test-release-all:
+	$(MAKE) test-release RELEASE_SUITES="--lib --tests"
 
 # A million tasks meet the sanitizer, so this one target is built optimised for it.
 .PHONY: test-asan
@@ -175,6 +191,7 @@ CORE_KINDS := contract registry fault driver null cpu
 CORE_SUITES ?= allocator buffer conformance engine ffi generator order
 # What of a folder is none of these, as files and folders.
 others = $(filter-out $(foreach name,$(2),$(1)/$(name) $(1)/$(name).rs),$(wildcard $(1)/*))
+CORE_COMMAND ?= test
 .PHONY: core
 core: ## builds and tests the core alone: every room is deleted but the kit that tests it
 	rm -rf $(CORE)/tree
@@ -183,7 +200,12 @@ core: ## builds and tests the core alone: every room is deleted but the kit that
 	cd $(CORE)/tree && rm -r $(call others,src,lib conformance $(CORE_ROOMS)) $(call others,src/backend,mod $(CORE_KINDS)) tests/python
 	sed -i '/`make core` deletes this block/,/^$$/d' $(CORE)/tree/src/lib.rs $(CORE)/tree/src/backend/mod.rs
 	cd $(CORE)/tree && RUSTFLAGS="-D warnings --cfg core_alone" CARGO_TARGET_DIR="$(call absolute,$(CORE)/built)" \
-		$(CARGO) test --lib $(addprefix --test ,$(CORE_SUITES))
+		$(CARGO) $(CORE_COMMAND) --lib $(addprefix --test ,$(CORE_SUITES))
+
+# The suites run in `test-debug` with the whole crate.
+.PHONY: core-check
+core-check:
+	$(MAKE) core CORE_COMMAND="check --profile test"
 
 # With the suites that take minutes.
 .PHONY: core-nightly
@@ -247,9 +269,15 @@ test-intel: $(INTEL)/ready ## the same on Intel's runtime for CPUs, in Rust and 
 	OCL_ICD_VENDORS="$(call absolute,$(INTEL_OPENCL))" $(MAKE) test-xpu test-python-xpu \
 		XPU_TESTS="$(XPU_TESTS) $(XPU_KERNEL_TESTS)"
 
+.PHONY: test-intel-all
+test-intel-all: ## the same with all Python tests
+	$(MAKE) test-intel XPU_PYTHON_TESTS=tests/python
+
+# Those of every kind, and those of xpu alone.
+XPU_PYTHON_TESTS ?= $(EVERY_KIND_TESTS) tests/python/test_xpu_loss.py
 .PHONY: test-python-xpu
 test-python-xpu: module ## the Python tests and the demo, on the xpu device of this machine
-	ACCELRT_TEST_KIND=xpu $(VENV)/bin/python -m pytest tests/python
+	ACCELRT_TEST_KIND=xpu $(VENV)/bin/python -m pytest $(XPU_PYTHON_TESTS)
 	ACCELRT_ACCELERATOR=xpu $(VENV)/bin/python -m accelrt demo
 
 # From scratch whenever pyproject.toml changed: what it no longer names is gone then. An older pip
@@ -431,9 +459,15 @@ test-numpy-selection:
 	$(MAKE) test-numpy NUMPY_TESTS=selection
 
 # Link-time optimisation sees what no other build sees: an abort at exit was in this module alone.
+RELEASE_PYTHON_TESTS ?= $(foreach part,buffer c_api dlpack event exit failures fork host_threads launch \
+	launch_host memory numpy_memory profiler stream threads,tests/python/test_$(part).py)
 .PHONY: test-python-release
-test-python-release: module-release
-	$(VENV)/bin/python -m pytest
+test-python-release: module-release ## Python tests of threads, memory and exits on the optimised module
+	$(VENV)/bin/python -m pytest $(RELEASE_PYTHON_TESTS)
+
+.PHONY: test-python-release-all
+test-python-release-all:
+	$(MAKE) test-python-release RELEASE_PYTHON_TESTS=
 
 .PHONY: check-python
 check-python: module ## format, lints and types of the Python part, and its stubs against it
@@ -523,7 +557,9 @@ mutation: $(VENV)/ready ## cargo-mutants' mutants, a seeded sample: at least 90 
 		--seed $(MUTATION_SEED) --count $(MUTATION_COUNT) $(MUTATION)
 
 .PHONY: nightly
-nightly: mutants weaken mutation core-nightly long-dask wheel packages ## what takes hours: planted defects, weaker orderings, a sample of mutants
+nightly: ## what takes hours: planted defects, weaker orderings, a sample of mutants, every suite on every build
+	$(STEPS) core-nightly test-release-all test-intel-all test-python-release-all long-dask wheel packages \
+		weaken mutation mutants
 
 .PHONY: long-dask
 long-dask: module ## workers of dask.distributed: killed five times in a row, 10,000 tasks, beside plain dask
