@@ -220,7 +220,7 @@ stress: ## the stress test with its large ones: minutes
 
 .PHONY: faults
 faults: ## which calls of a backend were failed in which scenarios, and the laws after each
-	$(CARGO) test --features $(TEST_FEATURES) --test faults -- --nocapture --test-threads=1
+	ACCELRT_TEST_FAULT_CALLS=12 $(CARGO) test --features $(TEST_FEATURES) --test faults -- --nocapture --test-threads=1
 
 # They are ignored elsewhere because not every machine has a runtime; here one that is missing fails.
 .PHONY: test-xpu
@@ -558,7 +558,7 @@ mutation: $(VENV)/ready ## cargo-mutants' mutants, a seeded sample: at least 90 
 
 .PHONY: nightly
 nightly: ## what takes hours: planted defects, weaker orderings, a sample of mutants, every suite on every build
-	$(STEPS) core-nightly test-release-all test-intel-all test-python-release-all long-dask wheel packages \
+	$(STEPS) faults core-nightly test-release-all test-intel-all test-python-release-all long-dask wheel packages \
 		weaken mutation mutants
 
 .PHONY: long-dask

@@ -9,6 +9,7 @@ use std::time::Duration;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method, Repeat};
 use accelrt::{Error, RuntimeError, StreamError};
 
+use crate::asked::asked;
 use crate::laws;
 use crate::scenarios::{ALL, End, Scenario};
 use crate::table::Table;
@@ -18,11 +19,11 @@ use crate::world::{Kind, World, locked};
 /// Far beyond what one run takes: only a hang lasts as long.
 const HANG: Duration = Duration::from_secs(60);
 
-/// Calls of a method that are failed one by one; of more calls an even choice.
-const MOST_CALLS: u64 = 12;
-
-/// Calls at which the whole device is lost: where a loss is met depends on what else is refused.
-const MOST_LOSSES: u64 = 3 * MOST_CALLS;
+/// The number of calls of a method that are failed one by one, an even choice of all its calls.
+/// `make faults` asks for more.
+fn max_calls() -> u64 {
+    asked("ACCELRT_TEST_FAULT_CALLS").unwrap_or(4)
+}
 
 /// Violations after which the rest is not looked at.
 const MOST_VIOLATIONS: usize = 20;
@@ -103,10 +104,10 @@ impl Campaign {
 /// The faults of a scenario that makes so many calls: each call of each method is refused once, and
 /// loses the device from then on; and the device is lost at some call of any method.
 fn faults(calls: &[u64]) -> Vec<Fault> {
-    let mut faults = Vec::new();
+    let (mut faults, max_calls) = (Vec::new(), max_calls());
     let from_then_on = |fault| Fault { repeat: Repeat::FromThenOn, ..fault };
     for (method, count) in Method::ALL.into_iter().zip(calls) {
-        for call in chosen(*count, MOST_CALLS) {
+        for call in chosen(*count, max_calls) {
             let refused = Fault::nth(method, call, FaultError::Driver);
             let lost = Fault { error: FaultError::DeviceLost, ..refused };
             faults.extend([refused, from_then_on(lost)]);
@@ -117,7 +118,8 @@ fn faults(calls: &[u64]) -> Vec<Fault> {
         }
     }
     let lost = |call| from_then_on(Fault::nth_of_any(call, FaultError::DeviceLost));
-    faults.extend(chosen(calls.iter().sum(), MOST_LOSSES).map(lost));
+    // More of these: which call meets a loss depends on what else is refused.
+    faults.extend(chosen(calls.iter().sum(), 3 * max_calls).map(lost));
     faults
 }
 

@@ -9,6 +9,8 @@
 //! `make faults` prints methods × scenarios with the number of failures. A method that was never
 //! failed fails the test. What cannot fail is listed from the contract itself ([`contract`]).
 
+#[path = "../common/asked.rs"]
+mod asked;
 mod campaign;
 mod contract;
 mod laws;
