@@ -36,6 +36,9 @@ VENV = WORK / "venv"
 TORCH = ROOT / ".venv-torch"
 BRIDGE = TREE / "bridges" / "torch"
 
+PRODUCT = ("src", "crates", "python", "bridges/torch/csrc", "bridges/torch/accelrt_torch")
+SUFFIXES = {".rs", ".py", ".cpp", ".h"}
+
 # Far above what a named test takes, those with a watchdog of their own included.
 LIMIT_SECONDS = 120
 BUILD_LIMIT_SECONDS = 1200
@@ -66,20 +69,21 @@ class Defect:
     """One line of the product made wrong, and the test that notices; see `defects.toml`."""
 
     name: str
-    file: str
     old: str
     new: str
     suite: str
     test: str
     why: str
 
-    def planted(self, root: Path) -> str:
-        """Return the text of the file with the defect in it."""
-        text = (root / self.file).read_text()
-        if (count := text.count(self.old)) != 1:
-            message = f"stale: {self.name}: its text is found {count} times in {self.file}"
+    def find_file(self, root: Path) -> Path:
+        """Return the file of the product that contains the text."""
+        counts = {path: count for path, text in product(root) if (count := text.count(self.old))}
+        if sum(counts.values()) != 1:
+            names = [str(path.relative_to(root)) for path in counts]
+            message = f"stale: {self.name}: its text is found {sum(counts.values())} times: {names}"
             raise DefectError(message)
-        return text.replace(self.old, self.new)
+        (file,) = counts
+        return file
 
     def look_for_test(self, root: Path) -> None:
         """Raise when no test has the name of this one, or its suite lacks the first module."""
@@ -96,6 +100,18 @@ class Defect:
         if name not in functions(root):
             message = f"stale: {self.name}: there is no test {self.test}"
             raise DefectError(message)
+
+
+@cache
+def product(root: Path) -> tuple[tuple[Path, str], ...]:
+    """Return the files of the product and their texts."""
+    files = [path for folder in PRODUCT for path in (root / folder).rglob("*.*")]
+    kept = [
+        path
+        for path in files
+        if path.suffix in SUFFIXES and "tests" not in path.relative_to(root).parts
+    ]
+    return tuple((path, path.read_text()) for path in kept)
 
 
 @cache
@@ -286,9 +302,9 @@ def copy_tree() -> None:
 @contextmanager
 def in_place(defect: Defect) -> Iterator[None]:
     """Plant the defect in the copy for as long as the block runs."""
-    planted, file = defect.planted(TREE), TREE / defect.file
+    file = defect.find_file(TREE)
     before = file.read_text()
-    file.write_text(planted)
+    file.write_text(before.replace(defect.old, defect.new))
     try:
         yield
     finally:
@@ -338,7 +354,7 @@ def main(arguments: list[str]) -> int:
     if "--stale" in arguments:
         for defect in defects:
             try:
-                defect.planted(ROOT)
+                defect.find_file(ROOT)
                 defect.look_for_test(ROOT)
             except DefectError as failure:
                 failures.append(str(failure))

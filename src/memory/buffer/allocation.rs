@@ -360,7 +360,7 @@ impl Access<'_> {
         writes: Option<bool>,
     ) {
         let Some(writes) = writes else { return self.record(stream, task) };
-        self.record_access(stream, task, &AccessedBytes { bytes: view.bytes(), writes });
+        self.record_access(stream, task, &AccessedBytes::new(view.bytes(), writes));
     }
 
     #[inline]

@@ -135,7 +135,7 @@ impl Buffer {
             let (kind, capability) = (self.device().kind(), "access to their memory by the host");
             return Err(Error::Driver(DriverError::Unsupported { kind, capability }));
         }
-        let accessed = AccessedBytes { bytes: self.bytes(), writes };
+        let accessed = AccessedBytes::new(self.bytes(), writes);
         self.wait_for_every_use(&mut Interrupt::default(), false)?;
         let entered = self.allocation().enter_host(accessed);
         let (access, uses) = entered.map_err(|refusal| self.refused(refusal))?;

@@ -215,7 +215,7 @@ mod tests {
         for step in 0..3_000 {
             let start = random.below(4);
             let bytes = start..start + 1 + random.below(4 - start);
-            let accessed = AccessedBytes { bytes, writes: random.below(2) == 0 };
+            let accessed = AccessedBytes::new(bytes, random.below(2) == 0);
             let writes = accessed.writes;
             let counted = || inside.iter().filter(|(ticket, _)| *ticket == 0);
             let queued = || inside.iter().filter(|(ticket, _)| *ticket > 0);

@@ -16,7 +16,7 @@ fn stream(runtime: &Runtime) -> Stream {
 }
 
 fn accessed(buffer: &Buffer, writes: bool) -> AccessedBytes {
-    AccessedBytes { bytes: buffer.bytes(), writes }
+    AccessedBytes::new(buffer.bytes(), writes)
 }
 
 /// True when the state counts a host access, or a task that waits for one.

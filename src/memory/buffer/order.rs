@@ -82,7 +82,7 @@ impl<'a> OrderedUse<'a> {
     }
 
     fn accessed(&self) -> AccessedBytes {
-        AccessedBytes { bytes: self.buffer.bytes(), writes: self.writes }
+        AccessedBytes::new(self.buffer.bytes(), self.writes)
     }
 }
 

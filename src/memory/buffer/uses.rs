@@ -32,14 +32,23 @@ pub(super) struct AccessedBytes {
     pub(super) writes: bool,
 }
 
-/// True when the ranges have a byte in common. An empty range has none.
+/// True when the ranges have a byte in common. An empty range is [`NO_BYTES`].
+#[inline]
 fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
-    one.start.max(other.start) < one.end.min(other.end)
+    other.start < one.end && one.start < other.end
 }
+
+/// The empty range in an [`AccessedBytes`]. It overlaps no range, and extends none.
+const NO_BYTES: Range<usize> = usize::MAX..0;
 
 impl AccessedBytes {
     /// Stands for unknown accesses: covers all bytes and counts as a write.
     pub(super) const UNKNOWN: Self = Self { bytes: 0..usize::MAX, writes: true };
+
+    #[inline]
+    pub(super) fn new(bytes: Range<usize>, writes: bool) -> Self {
+        Self { bytes: if bytes.is_empty() { NO_BYTES } else { bytes }, writes }
+    }
 
     /// True when the byte ranges have a byte in common and at least one of the two tasks writes.
     pub(super) fn conflicts(&self, other: &Self) -> bool {
@@ -66,8 +75,6 @@ impl LastTasks {
         let Range { start, end } = self.bytes;
         self.bytes = if self.task.ticket <= done {
             bytes.clone()
-        } else if bytes.is_empty() {
-            start..end
         } else {
             start.min(bytes.start)..end.max(bytes.end)
         };

@@ -72,7 +72,7 @@ fn a_marked_use_conflicts_by_its_bytes_and_its_access() {
         let view = fresh.slice(part.bytes()).unwrap();
         fresh.access().unwrap().record_use(stream.core(), Task::marker(5), &view, said);
         let uses = fresh.allocation().uses();
-        uses[0].last.conflict(&AccessedBytes { bytes, writes }).ticket
+        uses[0].last.conflict(&AccessedBytes::new(bytes, writes)).ticket
     };
     let expected = [
         // A use marked as a read conflicts only with writes of the same bytes.
@@ -97,7 +97,7 @@ fn an_empty_use_conflicts_with_no_bytes() {
     }
     let uses = fresh.allocation().uses();
     for (bytes, ticket) in [(5..5, 0), (20..30, 0), (10..64, 0), (9..10, 6)] {
-        let accessed = AccessedBytes { bytes: bytes.clone(), writes: true };
+        let accessed = AccessedBytes::new(bytes.clone(), true);
         assert_eq!(uses[0].last.conflict(&accessed).ticket, ticket, "{bytes:?}");
         assert_eq!(accessed.conflicts(&AccessedBytes::UNKNOWN), !bytes.is_empty(), "{bytes:?}");
     }
@@ -214,7 +214,7 @@ fn accesses_conflict_by_shared_bytes_and_a_write() {
         let shares = own.clone().any(|byte| other.contains(&byte));
         for (writes, other_writes) in [(false, false), (false, true), (true, false), (true, true)] {
             let [a, b] = [(&own, writes), (&other, other_writes)]
-                .map(|(bytes, writes)| AccessedBytes { bytes: bytes.clone(), writes });
+                .map(|(bytes, writes)| AccessedBytes::new(bytes.clone(), writes));
             assert_eq!(a.conflicts(&b), shares && (writes || other_writes), "{a:?} {b:?}");
         }
     }
@@ -232,7 +232,7 @@ fn last_tasks_agree_with_a_list_of_accesses() {
         let (mut newest, mut writer, mut hull) = (0, 0, 0..0);
         for _ in 0..12 {
             let bytes = all[random.below(all.len())].clone();
-            let accessed = AccessedBytes { bytes: bytes.clone(), writes: random.below(2) == 0 };
+            let accessed = AccessedBytes::new(bytes.clone(), random.below(2) == 0);
             let ticket = (newest + random.below(3) as u64).saturating_sub(1).max(1);
             let done = (newest + random.below(4) as u64).saturating_sub(2);
             last.note(Task::any(ticket), &accessed, done);
@@ -244,7 +244,7 @@ fn last_tasks_agree_with_a_list_of_accesses() {
             for (bytes, writes) in all.iter().flat_map(|it| [(it, true), (it, false)]) {
                 let meets = bytes.clone().any(|byte| hull.contains(&byte));
                 let expected = [0, if writes { newest } else { writer }][usize::from(meets)];
-                let found = last.conflict(&AccessedBytes { bytes: bytes.clone(), writes });
+                let found = last.conflict(&AccessedBytes::new(bytes.clone(), writes));
                 assert_eq!(found.ticket, expected, "{bytes:?} {writes} of {last:?}");
             }
         }
