@@ -292,15 +292,22 @@ impl Failures {
         self.retainers.fetch_add(1, Ordering::Relaxed);
     }
 
+    #[inline]
     pub(crate) fn release_cleared(&self) {
         // SeqCst, both: the last retainer is subtracted before `has_entries` is read; partners: the
         // store in `open`, and the load of `retainers` in `forget`.
         if self.retainers.fetch_sub(1, Ordering::SeqCst) == 1
             && self.has_entries.load(Ordering::SeqCst)
         {
-            let forgotten = self.forget(&mut self.log.lock());
-            drop(forgotten); // without the lock, as in `end_current`
+            self.forget_cleared();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forget_cleared(&self) {
+        let forgotten = self.forget(&mut self.log.lock());
+        drop(forgotten); // without the lock, as in `end_current`
     }
 
     /// Removes the errors that no wait, synchronise or host access needs. The caller drops them

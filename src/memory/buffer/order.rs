@@ -294,10 +294,10 @@ impl<'a, const N: usize> LockedBuffers<'a, N> {
     #[inline]
     fn each_queued(&mut self, core: &Arc<StreamCore>, mut found: impl FnMut(WaitForLatch)) {
         for index in 0..N {
-            let accessed = self.used[index].accessed();
+            let used = self.used[index];
             let host_accesses = &mut self.state(index).host_accesses;
             if host_accesses.has_any() {
-                host_accesses.each_wait(core, &accessed, &mut found);
+                host_accesses.each_wait(core, &used.accessed(), &mut found);
             }
         }
     }

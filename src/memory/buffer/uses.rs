@@ -47,7 +47,12 @@ impl AccessedBytes {
 
     #[inline]
     pub(super) fn new(bytes: Range<usize>, writes: bool) -> Self {
-        Self { bytes: if bytes.is_empty() { NO_BYTES } else { bytes }, writes }
+        if bytes.is_empty() { Self::empty(writes) } else { Self { bytes, writes } }
+    }
+
+    #[cold]
+    fn empty(writes: bool) -> Self {
+        Self { bytes: NO_BYTES, writes }
     }
 
     /// True when the byte ranges have a byte in common and at least one of the two tasks writes.
