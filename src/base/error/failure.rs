@@ -228,11 +228,12 @@ impl StreamFailure {
         )
     }
 
-    /// Marks this error as ended by a receipt. True for the first receipt.
-    pub(crate) fn end(&self) -> bool {
-        // Relaxed: the flag publishes no other memory. The tasks of the first receiver are ordered
-        // behind the end by the stream's queue.
-        !self.is_ended.swap(true, Ordering::Relaxed)
+    /// Marks this error as ended by a receipt. Called under the lock of the stream's errors, after
+    /// the end was enqueued.
+    pub(crate) fn end(&self) {
+        // Relaxed: the lock orders the flag and the end in the queue. The stream's consumer reads
+        // the flag without the lock, and finds the end in the queue later.
+        self.is_ended.store(true, Ordering::Relaxed);
     }
 
     /// True after a receipt that ends this error, even before the stream has passed the end.

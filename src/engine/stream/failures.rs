@@ -125,6 +125,20 @@ impl Failures {
         self.end_current(ticket, Phase::Synchronized);
     }
 
+    /// Calls `push` at the first receipt of `error`, which enqueues the end. A thread that finds the
+    /// error ended under the log's lock enqueues its tasks behind the end.
+    pub(crate) fn end_once(
+        &self,
+        error: &StreamFailure,
+        push: impl FnOnce() -> u64,
+    ) -> Option<u64> {
+        let log = self.log.lock();
+        let ticket = if error.is_ended() { None } else { Some(push()) };
+        error.end();
+        drop(log);
+        ticket
+    }
+
     /// Ends `error` at its receipt through a handle. True if the error was current. Called by the
     /// consumer.
     pub(crate) fn end_received(&self, error: &Arc<StreamFailure>, ticket: u64) -> bool {

@@ -83,8 +83,13 @@ impl StreamCore {
     /// Pushes a command that is done at once, and that does not count as work. Returns its ticket.
     pub(super) fn push_as_marker(self: &Arc<Self>, command: impl Command<TaskContext>) -> u64 {
         let ticket = self.enqueue(command, Always).ticket;
-        self.markers.lock().add(ticket);
+        self.note_marker(ticket);
         ticket
+    }
+
+    /// Notes that the task `ticket` does not count as work.
+    pub(super) fn note_marker(&self, ticket: u64) {
+        self.markers.lock().add(ticket);
     }
 
     /// True when only markers are left in the queue. Markers do not count as work, so a thread that

@@ -399,6 +399,38 @@ fn loom_received_error_is_not_put_back() {
     });
 }
 
+/// Goal: a thread that finds a failure received enqueues tasks that run. Method: one thread
+/// receives the failure through a handle, and the other one looks for it or receives it too.
+#[test]
+fn loom_end_is_queued_before_it_is_seen() {
+    for receives in [false, true] {
+        model(Some(2), move || {
+            let world = World::new();
+            world.core.enqueue(Call(|| Err::<(), _>("it fails")), Checked).unwrap();
+            world.device.work();
+            let error = world.core.failures.current().unwrap();
+            let receiver = world.spawn({
+                let error = Arc::clone(&error);
+                move |world| world.core.end_received(&error)
+            });
+            if receives {
+                world.core.end_received(&error);
+            }
+            let is_ended = !world.core.failures.has_unraised(0);
+            let ran = world.ran.clone();
+            let later = Call(move || {
+                ran.add();
+                Ok::<(), &str>(())
+            });
+            world.core.enqueue(later, Checked).unwrap();
+            receiver.join().unwrap();
+            world.device.work();
+            assert!(is_ended || !receives);
+            assert!(!is_ended || world.ran.count() == 1, "a later task was skipped");
+        });
+    }
+}
+
 /// Goal: the next holder of a pooled stream does not see an earlier failure. Method: the pool
 /// issues the stream again while a worker runs the failing task.
 #[test]

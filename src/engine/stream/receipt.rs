@@ -15,6 +15,7 @@ use std::sync::Arc;
 use crate::base::error::{Result, StreamFailure};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::enqueue::Unscheduled;
 use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::synchronize::raise;
 use crate::queue::{Class, Command};
@@ -86,13 +87,20 @@ impl StreamCore {
     }
 
     /// Marks an error of this stream as raised, and ends it for tasks that are enqueued later. A
-    /// second call for the same error has no effect. Does not block.
+    /// second call for the same error has no effect. Does not wait for tasks.
     #[cold]
     pub(crate) fn end_received(self: &Arc<Self>, error: &Arc<StreamFailure>) {
         error.set_raised();
         // After a shutdown no later task is enqueued.
-        if error.is_ended_by_receipt() && error.end() && self.lifecycle.check().is_ok() {
-            self.push_as_marker(EndFailure(Arc::clone(error)));
+        if !error.is_ended_by_receipt() || self.lifecycle.check().is_err() {
+            return;
+        }
+        let task = EndFailure(Arc::clone(error));
+        if let Some(ticket) =
+            self.failures.end_once(error, || self.enqueue(task, Unscheduled).ticket)
+        {
+            self.note_marker(ticket);
+            self.schedule();
         }
     }
 
