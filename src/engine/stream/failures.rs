@@ -125,8 +125,8 @@ impl Failures {
         self.end_current(ticket, Phase::Synchronized);
     }
 
-    /// Calls `push` at the first receipt of `error`, which enqueues the end. A thread that finds the
-    /// error ended under the log's lock enqueues its tasks behind the end.
+    /// Calls `push` at the first receipt of `error`, which enqueues the end. A thread that finds
+    /// the error ended under the log's lock enqueues its tasks behind the end.
     pub(crate) fn end_once(
         &self,
         error: &StreamFailure,
