@@ -39,6 +39,7 @@ fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
 }
 
 /// The empty range in an [`AccessedBytes`]. It overlaps no range, and extends none.
+#[expect(clippy::reversed_empty_ranges, reason = "any union with it is the other range")]
 const NO_BYTES: Range<usize> = usize::MAX..0;
 
 impl AccessedBytes {
