@@ -273,8 +273,9 @@ test-intel: $(INTEL)/ready ## the same on Intel's runtime for CPUs, in Rust and 
 test-intel-all: ## the same with all Python tests
 	$(MAKE) test-intel XPU_PYTHON_TESTS=tests/python
 
-# Those of every kind, and those of xpu alone.
-XPU_PYTHON_TESTS ?= $(EVERY_KIND_TESTS) tests/python/test_xpu_loss.py
+# Those of every kind, and those that mention xpu: no other target compiles kernels.
+XPU_PYTHON_TESTS ?= $(EVERY_KIND_TESTS) $(foreach part,device info kind_modules messages program \
+	xpu_loss,tests/python/test_$(part).py)
 .PHONY: test-python-xpu
 test-python-xpu: module ## the Python tests and the demo, on the xpu device of this machine
 	ACCELRT_TEST_KIND=xpu $(VENV)/bin/python -m pytest $(XPU_PYTHON_TESTS)

@@ -118,7 +118,7 @@ fn faults(calls: &[u64]) -> Vec<Fault> {
         }
     }
     let lost = |call| from_then_on(Fault::nth_of_any(call, FaultError::DeviceLost));
-    // More of these: which call meets a loss depends on what else is refused.
+    // A loss at any call needs more samples: other refusals change the call that it hits.
     faults.extend(chosen(calls.iter().sum(), 3 * max_calls).map(lost));
     faults
 }

@@ -125,8 +125,10 @@ impl Failures {
         self.end_current(ticket, Phase::Synchronized);
     }
 
-    /// Calls `push` at the first receipt of `error`, which enqueues the end. A thread that finds
-    /// the error ended under the log's lock enqueues its tasks behind the end.
+    /// Enqueues the end of `error` by `push` at the first receipt, and returns the end's ticket.
+    ///
+    /// Holds the log's lock until the error is marked as ended. So tasks of a thread that reads the
+    /// mark get later tickets than the end.
     pub(crate) fn end_once(
         &self,
         error: &StreamFailure,
