@@ -7,13 +7,15 @@ use loom::thread;
 use crate::backend::contract::Backend;
 use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::sync::models::{EVERY, model, model_without_fences};
+use crate::base::sync::{LockRank, Mutex};
 use crate::engine::event::Event;
 use crate::engine::event::core::EventCore;
 use crate::engine::event::shared::{PendingRecord, Shared};
+use crate::engine::event::when_done::WhenDone;
 use crate::engine::stream::Stream;
 use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::internal::EmptyTask;
-use crate::engine::stream::loom_device::stream;
+use crate::engine::stream::loom_device::{HostDevice, stream};
 
 fn event() -> Shared {
     Shared::new(EventCore::new(None, false))
@@ -140,5 +142,41 @@ fn loom_an_older_record_that_is_found_done_completes_no_newer_one() {
         });
         assert!(!event.is_done(), "done between two records that are pending");
         recorder.join().unwrap();
+    });
+}
+
+/// Where the thread that completes a record leaves the value.
+#[derive(Clone)]
+struct Received(Arc<Mutex<Option<WhenDone<Received>>>>);
+
+fn receive(value: WhenDone<Received>) {
+    let Received(place) = value.value.clone();
+    let before = place.lock().replace(value);
+    assert!(before.is_none(), "received twice");
+}
+
+/// Goal: a value whose record is completed during a poll is returned by the poll or received by the
+/// thread that completes the record. Method: a worker completes the record while another thread
+/// polls.
+#[test]
+fn loom_a_record_that_is_completed_during_a_poll_releases_its_value() {
+    model(Some(3), || {
+        let device = HostDevice::new();
+        let stream = Stream::from_core(device.stream(1));
+        let event = Event::new();
+        stream.core().enqueue(EmptyTask, Always); // a record on an idle stream is done at once
+        stream.record(&event).unwrap();
+        let worker = {
+            let device = Arc::clone(&device);
+            thread::spawn(move || while device.work() {})
+        };
+        let received = Received(Arc::new(Mutex::new(LockRank::Backend, None)));
+        let mut done = WhenDone::new(event, received.clone(), receive).poll();
+        worker.join().unwrap();
+        if done.is_none() {
+            let value = received.0.lock().take().expect("no thread has the value");
+            done = value.poll();
+        }
+        assert!(done.is_some(), "its record is done");
     });
 }

@@ -7,6 +7,7 @@
 //! * [`command`]: the record as a task
 //! * [`handle`]: the public type, [`Event`]
 //! * [`future`]: the end of a record as a future, [`EventFuture`](future::EventFuture)
+//! * [`when_done`]: a value that waits for a record without a thread
 //!
 //! Each record creates a new *version*. The event is done when its latest version is known to be
 //! done. To record an event, a thread takes the event's lock, pushes a command with the event and
@@ -22,5 +23,7 @@ mod loom_tests;
 mod shared;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(any(test, feature = "python"))]
+pub(crate) mod when_done;
 
 pub use handle::Event;

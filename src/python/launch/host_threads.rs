@@ -25,7 +25,7 @@ use crate::base::stack::WORKER_STACK_BYTES;
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering, Sleeper};
 use crate::engine::stream::Completion;
-use crate::python::launch::event_callback::EventCallback;
+use crate::python::launch::event_callback::{self, EventCallback};
 use crate::python::launch::host_task::HostTask;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::reaper;
@@ -328,7 +328,7 @@ fn run_batch(py: Python<'_>, service: Service) {
             }
             Some(Ready::Callback(callback)) => {
                 if let Some(done) = callback.poll() {
-                    service.call(|| done.run(py));
+                    service.call(|| event_callback::run(done, py));
                 }
                 ENDED.fetch_add(1, Ordering::Relaxed); // a hint
             }
@@ -347,7 +347,7 @@ pub(crate) fn drop_pending(py: Python<'_>) {
                 task.release(py);
                 drop(completion);
             }
-            Ready::Callback(callback) => callback.release(py),
+            Ready::Callback(callback) => callback.value.release(py),
         }
     }
     drop_parked(py);

@@ -1,0 +1,72 @@
+//! A value that waits for an event's record without a thread.
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use crate::base::spin::SpinMutex;
+use crate::engine::event::Event;
+use crate::engine::event::future::EventFuture;
+
+/// A value, and the record that it waits for.
+pub(crate) struct WhenDone<T> {
+    future: EventFuture,
+    pub(crate) value: T,
+    handover: Arc<Handover<T>>,
+}
+
+/// Passes a value that waits to the thread that completes its record.
+struct Handover<T> {
+    state: SpinMutex<State<T>>,
+    receive: fn(WhenDone<T>),
+}
+
+enum State<T> {
+    /// A thread polls the record.
+    Polled,
+    /// A thread polls the record, and the waker was woken meanwhile.
+    PolledAndWoken,
+    /// No thread has the value.
+    Left(WhenDone<T>),
+}
+
+impl<T: Send + 'static> WhenDone<T> {
+    /// Waits for the event's latest record. `receive` gets the value when the record may be done,
+    /// on the thread that wakes it; it arranges for another [`WhenDone::poll`].
+    pub(crate) fn new(event: Event, value: T, receive: fn(Self)) -> Self {
+        let handover = Arc::new(Handover { state: SpinMutex::new(State::Polled), receive });
+        Self { future: EventFuture::new(event), value, handover }
+    }
+
+    /// Returns the value when its record is done. Else leaves it to the thread that wakes it.
+    pub(crate) fn poll(mut self) -> Option<Self> {
+        let handover = Arc::clone(&self.handover);
+        let waker = Waker::from(Arc::clone(&handover));
+        loop {
+            // A failed record is done too. Its failure stays unraised: the program has not seen it.
+            if self.future.poll_done(&waker).is_ready() {
+                return Some(self);
+            }
+            let mut state = handover.state.lock();
+            if let State::PolledAndWoken = *state {
+                *state = State::Polled;
+                continue;
+            }
+            *state = State::Left(self);
+            return None;
+        }
+    }
+}
+
+impl<T: Send + 'static> Wake for Handover<T> {
+    fn wake(self: Arc<Self>) {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, State::PolledAndWoken) {
+            State::Polled | State::PolledAndWoken => {}
+            State::Left(value) => {
+                *state = State::Polled;
+                drop(state);
+                (self.receive)(value);
+            }
+        }
+    }
+}
