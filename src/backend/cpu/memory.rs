@@ -81,7 +81,11 @@ impl CpuMemory {
         let allocation = self.allocations.lock().remove(&address.0);
         let allocation = allocation
             .unwrap_or_else(|| panic!("no allocation begins at the address {:#x}", address.0));
-        // Frees only after the removal from the map: another allocation may then get the address.
+        self.free(address, allocation);
+    }
+
+    /// Frees an allocation that was removed from the map: another one may then get its address.
+    fn free(&self, address: Address, allocation: Allocation) {
         free_allocation(address, allocation);
         self.capacity.release(allocation.counted_bytes);
     }
@@ -103,8 +107,7 @@ impl Drop for CpuMemory {
     fn drop(&mut self) {
         let allocations = std::mem::take(&mut *self.allocations.lock());
         for (address, allocation) in allocations {
-            free_allocation(Address(address), allocation);
-            self.capacity.release(allocation.counted_bytes);
+            self.free(Address(address), allocation);
         }
     }
 }
@@ -265,7 +268,10 @@ mod tests {
         for bytes in [1, 100_000, 4 * MIB, 9 * MIB] {
             memory.allocate(bytes, 64).unwrap();
         }
+        let unmapped_before_failure = 1;
+        faults::refuse_after(unmapped_before_failure, || ());
         drop(memory);
+        assert!(!faults::clear(), "both allocations of pages were unmapped");
         assert_eq!(capacity.info().free_bytes, 64 * MIB);
     }
 
