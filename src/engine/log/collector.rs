@@ -166,7 +166,7 @@ impl Buffer {
     /// comes last is not the newest.
     fn settle(&mut self) {
         if self.keeps == Keeps::Newest {
-            self.records.sort_by_key(|record| record.start);
+            self.records.sort_by_key(LogRecord::written_at);
             self.settled.extend(self.records.drain(..));
             let beyond = self.settled.len().saturating_sub(self.limit);
             self.dropped += self.settled.drain(..beyond).map(|it| it.num_events()).sum::<u64>();

@@ -119,11 +119,12 @@ impl Known {
             Keeps::Newest => {
                 let beyond = expected.len().saturating_sub(self.limit);
                 prop_assert_eq!(records.len(), expected.len() - beyond);
-                prop_assert!(records.is_sorted_by_key(|record| record.start));
+                prop_assert!(records.is_sorted_by_key(LogRecord::written_at));
                 // Of records of one time any may be kept.
-                let starts = |records: &[LogRecord]| records.iter().map(|it| it.start).collect();
+                let times =
+                    |records: &[LogRecord]| records.iter().map(LogRecord::written_at).collect();
                 let (found, newest): (Vec<u64>, Vec<u64>) =
-                    (starts(&records), starts(&expected[beyond..]));
+                    (times(&records), times(&expected[beyond..]));
                 prop_assert_eq!(found, newest);
                 let events = |records: &[LogRecord]| -> u64 {
                     let events = |it: &LogRecord| match it.kind {
@@ -174,8 +175,11 @@ impl Model {
         let first = self.ticket + 1;
         self.ticket += count;
         let runtime = u32::try_from(runtime).expect("one of two");
-        let start = self.time;
-        let record = LogRecord { runtime, start, ..LogRecord::new(kind, OperationKind::Call) };
+        let (start, end) = match kind {
+            RecordKind::Memory(_) => (self.time, 0),
+            _ => (self.time % 3, self.time), // began at any earlier time
+        };
+        let record = LogRecord { runtime, start, end, ..LogRecord::new(kind, OperationKind::Call) };
         let records: Vec<_> =
             (first..=self.ticket).map(|ticket| LogRecord { ticket, ..record }).collect();
         for record in &records {

@@ -178,6 +178,11 @@ impl LogRecord {
         if self.kind == RecordKind::Memory(MemoryAction::Freed) { 2 } else { 1 }
     }
 
+    /// When it was written, in ticks of the host's clock; not for [`RecordKind::EndedOnDevice`].
+    pub(super) fn written_at(&self) -> u64 {
+        if let RecordKind::Memory(_) = self.kind { self.start } else { self.end }
+    }
+
     /// The readings of the host's clock among `start` and `end`.
     pub(super) fn host_times(&mut self) -> impl Iterator<Item = &mut u64> {
         let count = match self.kind {

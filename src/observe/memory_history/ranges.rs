@@ -10,7 +10,7 @@ use crate::engine::log::collector::{Keeps, Wants};
 use crate::engine::log::process::{self, ProcessSubscription};
 use crate::engine::log::record::{LogRecord, RecordKind};
 
-/// The ranges of all threads that end from the start on; the newest of them.
+/// The ranges of all threads that end from the start on: those that ended last.
 ///
 /// ```
 /// use accelrt::memory_history::RangeHistory;
@@ -43,7 +43,7 @@ pub struct PassedRange {
 }
 
 impl RangeHistory {
-    /// Starts a history that keeps the newest `most_ranges` ranges; at least one.
+    /// Starts a history of the `most_ranges` ranges that ended last; at least one.
     #[must_use = "the drop ends the history"]
     pub fn start(most_ranges: usize) -> Self {
         let most_ranges = most_ranges.max(1);
@@ -82,5 +82,124 @@ impl fmt::Debug for RangeHistory {
         f.debug_struct("RangeHistory")
             .field("most_ranges", &self.most_ranges)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::thread;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::observe::profiler::{RecordedRange, record_function};
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Begin,
+        EndInnermost,
+        OnOtherThread,
+        Start { index: usize, most_ranges: usize },
+        Stop(usize),
+        Check(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let index = 0..2_usize;
+        let start = (index.clone(), 0..6_usize)
+            .prop_map(|(index, most_ranges)| Step::Start { index, most_ranges });
+        let step = prop_oneof![
+            4 => Just(Step::Begin),
+            4 => Just(Step::EndInnermost),
+            2 => Just(Step::OnOtherThread),
+            2 => start,
+            1 => index.clone().prop_map(Step::Stop),
+            4 => index.prop_map(Step::Check),
+        ];
+        proptest::collection::vec(step, 1..60)
+    }
+
+    struct Started {
+        history: RangeHistory,
+        most_ranges: usize,
+        num_ended_before: usize,
+    }
+
+    #[derive(Default)]
+    struct World {
+        num_begun: usize,
+        open: Vec<(usize, RecordedRange)>,
+        /// The numbers of the ended ranges, in the order of their ends.
+        ended: Vec<usize>,
+        started: [Option<Started>; 2],
+    }
+
+    fn record(number: usize) -> RecordedRange {
+        record_function(&format!("model {number}"))
+    }
+
+    impl World {
+        fn run(&mut self, step: &Step) -> Result<(), TestCaseError> {
+            match *step {
+                Step::Begin => {
+                    self.num_begun += 1;
+                    self.open.push((self.num_begun, record(self.num_begun)));
+                }
+                Step::EndInnermost => {
+                    if let Some((number, range)) = self.open.pop() {
+                        drop(range);
+                        self.ended.push(number);
+                    }
+                }
+                Step::OnOtherThread => {
+                    self.num_begun += 1;
+                    let number = self.num_begun;
+                    thread::spawn(move || drop(record(number))).join().unwrap();
+                    self.ended.push(number);
+                }
+                Step::Start { index, most_ranges } => {
+                    let history = RangeHistory::start(most_ranges);
+                    let (most_ranges, num_ended_before) = (most_ranges.max(1), self.ended.len());
+                    self.started[index] = Some(Started { history, most_ranges, num_ended_before });
+                }
+                Step::Stop(index) => self.started[index] = None,
+                Step::Check(index) => self.check(index)?,
+            }
+            Ok(())
+        }
+
+        fn check(&self, index: usize) -> Result<(), TestCaseError> {
+            let Some(started) = &self.started[index] else { return Ok(()) };
+            let since = &self.ended[started.num_ended_before..];
+            let num_beyond = since.len().saturating_sub(started.most_ranges);
+            let mut expected = since[num_beyond..].to_vec();
+            expected.sort_unstable();
+            let ranges = started.history.ranges();
+            let names: Vec<&str> = ranges.iter().map(|range| &*range.name).collect();
+            let expected: Vec<_> = expected.iter().map(|it| format!("model {it}")).collect();
+            prop_assert_eq!(names, expected);
+            for range in &ranges {
+                prop_assert!(range.start <= range.end);
+            }
+            Ok(())
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        /// A history has the newest ranges that ended since its start. No other test of this binary
+        /// may record a range.
+        #[test]
+        fn a_history_has_the_newest_ranges_since_its_start(steps in steps()) {
+            let everything = RangeHistory::start(usize::MAX);
+            let mut world = World::default();
+            for step in &steps {
+                world.run(step)?;
+            }
+            world.check(0)?;
+            world.check(1)?;
+            prop_assert_eq!(everything.ranges().len(), world.ended.len());
+        }
     }
 }

@@ -186,16 +186,26 @@ pub(super) fn lanes(calls: &mut [LibraryCall]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::PoisonError;
+
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Held by tests that tell calls, because every subscription of the process has them.
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+    fn call(key: &str) -> ToldCall {
+        let (key, fields) = (key.to_owned(), Vec::new());
+        ToldCall { library: "late", key, duration_ns: 7, age_ns: 3, fields }
+    }
 
     /// A source that tells of its calls when it is asked, and not before.
     struct Late(Mutex<Vec<ToldCall>>);
 
     impl Late {
         fn call(&self, key: &str) {
-            let (key, fields) = (key.to_owned(), Vec::new());
-            let call = ToldCall { library: "late", key, duration_ns: 7, age_ns: 0, fields };
-            self.0.lock().push(call);
+            self.0.lock().push(call(key));
         }
     }
 
@@ -206,8 +216,122 @@ mod tests {
         }
     }
 
+    #[derive(Clone, Debug)]
+    enum Step {
+        Tell { num_calls: usize },
+        Begin { index: usize, limit: usize },
+        Take(usize),
+        End(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let index = 0..3_usize;
+        let limit = prop_oneof![0..8_usize, Just(usize::MAX)];
+        let step = prop_oneof![
+            4 => (0..4_usize).prop_map(|num_calls| Step::Tell { num_calls }),
+            2 => (index.clone(), limit).prop_map(|(index, limit)| Step::Begin { index, limit }),
+            3 => index.clone().prop_map(Step::Take),
+            1 => index.prop_map(Step::End),
+        ];
+        proptest::collection::vec(step, 1..60)
+    }
+
+    /// A subscription, and the calls that its next `take` returns.
+    struct Subscribed {
+        subscription: CallSubscription,
+        limit: usize,
+        kept: Vec<String>,
+        num_dropped: u64,
+    }
+
+    impl Subscribed {
+        fn take(&mut self) -> Result<(), TestCaseError> {
+            let (calls, num_dropped) = self.subscription.take(now());
+            let keys: Vec<_> = calls.iter().map(|call| call.told.key.clone()).collect();
+            prop_assert_eq!(keys, std::mem::take(&mut self.kept));
+            prop_assert_eq!(num_dropped, std::mem::take(&mut self.num_dropped));
+            for LibraryCall { told, start, end } in calls {
+                prop_assert_eq!(end - start, told.duration_ns);
+                prop_assert!(end <= -told.age_ns, "it was told before the profile ended");
+            }
+            Ok(())
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        /// Each subscription has the calls that were told while it was on, up to its limit.
+        #[test]
+        fn subscriptions_have_the_calls_that_were_told_meanwhile(steps in steps()) {
+            let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut subscribed = [None, None, None];
+            let mut num_calls_before = 0;
+            for step in steps {
+                match step {
+                    Step::Tell { num_calls } => {
+                        let numbers = num_calls_before..num_calls_before + num_calls;
+                        num_calls_before += num_calls;
+                        let keys: Vec<_> = numbers.map(|number| number.to_string()).collect();
+                        tell(keys.iter().map(|key| call(key)).collect());
+                        for one in subscribed.iter_mut().flatten() {
+                            let Subscribed { limit, kept, num_dropped, .. } = one;
+                            kept.extend(keys.iter().cloned());
+                            *num_dropped += kept.len().saturating_sub(*limit) as u64;
+                            kept.truncate(*limit);
+                        }
+                    }
+                    Step::Begin { index, limit } => {
+                        let subscription = CallSubscription::begin(limit);
+                        let (kept, num_dropped) = (Vec::new(), 0);
+                        subscribed[index] =
+                            Some(Subscribed { subscription, limit, kept, num_dropped });
+                    }
+                    Step::Take(index) => {
+                        if let Some(one) = &mut subscribed[index] {
+                            one.take()?;
+                        }
+                    }
+                    Step::End(index) => subscribed[index] = None,
+                }
+                prop_assert!(are_wanted() || subscribed.iter().all(Option::is_none));
+            }
+            for one in subscribed.iter_mut().flatten() {
+                one.take()?;
+            }
+        }
+
+        /// Calls of one library on one track do not overlap, and no track is used while an earlier
+        /// one is free.
+        #[test]
+        fn calls_on_one_track_do_not_overlap(
+            times in proptest::collection::vec((0..12_i64, 0..5_i64, any::<bool>()), 0..12),
+        ) {
+            let call = |(start, duration_ns, is_other): (i64, i64, bool)| {
+                let library = if is_other { "other" } else { "late" };
+                let told = Arc::new(ToldCall { library, duration_ns, ..call("") });
+                LibraryCall { told, start, end: start + duration_ns }
+            };
+            let mut calls: Vec<_> = times.into_iter().map(call).collect();
+            let lanes = lanes(&mut calls);
+            let placed: Vec<_> = calls.iter().zip(lanes).collect();
+            for (index, (call, lane)) in placed.iter().enumerate() {
+                let is_busy = |track: usize| {
+                    placed[..index].iter().any(|(earlier, of_earlier)| {
+                        earlier.told.library == call.told.library
+                            && *of_earlier == track
+                            && earlier.end > call.start
+                    })
+                };
+                prop_assert!(!is_busy(*lane));
+                prop_assert!((0..*lane).all(is_busy));
+            }
+        }
+    }
+
     #[test]
     fn sources_are_asked_at_the_begin_and_at_the_end_of_a_profile() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let source = Arc::new(Late(Mutex::new(LockRank::Libraries, Vec::new())));
         let weak = Arc::downgrade(&source);
         add_source(weak);
