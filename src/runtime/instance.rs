@@ -21,6 +21,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::failures::UnraisedErrors;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts};
+use crate::engine::stream::order_watch::{self, Told};
 use crate::engine::stream::synchronize::{raise_counted, synchronize_all};
 use crate::engine::stream::table::StreamTable;
 #[cfg(not(loom))]
@@ -425,6 +426,9 @@ impl Runtime {
         let table = self.inner.tables.lock().get(&device).cloned();
         let Some(table) = table else { return Ok(()) };
         let streams = table.all();
+        if order_watch::is_on() {
+            order_watch::tell(Told::HostWaitForEnded(self.id(), device));
+        }
         let unseen = self.inner.lifecycle.take_unseen(device);
         let mut busy = streams.iter().filter(|stream| !stream.is_quiet(0));
         if let (Some(stream), None, true) = (busy.next(), busy.next(), unseen.errors.is_empty()) {

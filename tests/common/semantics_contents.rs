@@ -111,7 +111,7 @@ impl Probe for Contents {
         let words = accesses.iter().map(|access| self.words(world, access, node));
         let words: Vec<Words> = words.collect();
         let used: Vec<Buffer> = accesses.iter().map(|access| world.slice(access)).collect();
-        let stream = world.streams[stream].clone();
+        let stream = world.stream(stream).clone();
         let task = self.stamped(node, move || words.iter().find_map(Words::touch));
         Box::new(move || launch(&stream, task, &used))
     }

@@ -36,7 +36,10 @@ pub(crate) trait Probe {
 /// What a program works on.
 pub(crate) struct World {
     pub(crate) runtime: Runtime,
-    pub(crate) streams: Vec<Stream>,
+    /// `None` after the drop.
+    streams: Vec<Option<Stream>>,
+    /// The device and the id of each stream, dropped or not.
+    pub(crate) stream_ids: Vec<(Device, u64)>,
     pub(crate) events: Vec<Event>,
     /// By life; `None` behind the free.
     pub(crate) buffers: Vec<Option<Buffer>>,
@@ -45,6 +48,16 @@ pub(crate) struct World {
 }
 
 impl World {
+    pub(crate) fn stream(&self, stream: usize) -> &Stream {
+        self.streams[stream].as_ref().expect("a stream that is not dropped")
+    }
+
+    fn add_stream(&mut self, device: Device) {
+        let stream = self.runtime.stream(device).unwrap();
+        self.stream_ids.push((device, stream.id()));
+        self.streams.push(Some(stream));
+    }
+
     pub(crate) fn slice(&self, access: &Access) -> Buffer {
         let buffer = self.buffers[access.life].as_ref().expect("memory that is not freed");
         let [start, end] = [access.range.start, access.range.end].map(|it| it * self.unit_bytes);
@@ -53,7 +66,7 @@ impl World {
 
     fn host_wait(&self, waited_for: WaitedFor) {
         let waited = match waited_for {
-            WaitedFor::Stream(stream) => self.streams[stream].synchronize(),
+            WaitedFor::Stream(stream) => self.stream(stream).synchronize(),
             WaitedFor::Event(event) => self.events[event].synchronize(),
             WaitedFor::Device(device) => self.runtime.synchronize(cpu(device)),
         };
@@ -61,7 +74,7 @@ impl World {
     }
 
     fn allocate(&mut self, stream: usize, units: usize) -> Life {
-        let stream = &self.streams[stream];
+        let stream = self.stream(stream);
         self.runtime.exchange_stream(stream).unwrap();
         let buffer = self.runtime.empty(units * self.unit_bytes, stream.device()).unwrap();
         self.buffers.push(Some(buffer));
@@ -69,8 +82,9 @@ impl World {
     }
 
     pub(crate) fn wait_for_everything(&self) {
-        for stream in self.streams.iter().chain(&self.streams) {
-            stream.synchronize().unwrap(); // a second time: callables have enqueued more
+        let devices = || self.stream_ids.iter().map(|(device, _)| *device);
+        for device in devices().chain(devices()) {
+            self.runtime.synchronize(device).unwrap(); // a second time: callables have enqueued more
         }
     }
 }
@@ -83,15 +97,16 @@ pub(crate) struct Run<P> {
 
 impl<P: Probe> Run<P> {
     pub(crate) fn on(runtime: Runtime, shape: &Shape, unit_bytes: usize, probe: P) -> Self {
-        let stream = |stream| runtime.stream(cpu(stream % shape.devices)).unwrap();
-        let world = World {
-            streams: (0..shape.streams).map(stream).collect(),
+        let mut world = World {
+            streams: Vec::new(),
+            stream_ids: Vec::new(),
             events: (0..shape.events).map(|_| Event::new()).collect(),
             buffers: Vec::new(),
             unit_bytes,
             truth: shape.machine(),
             runtime,
         };
+        (0..shape.streams).for_each(|stream| world.add_stream(cpu(stream % shape.devices)));
         Self { world, probe }
     }
 
@@ -104,18 +119,18 @@ impl<P: Probe> Run<P> {
             Action::Task(stream, accesses) => probe.task(world, *stream, accesses, node)(),
             Action::Copy(stream, accesses) => {
                 let [source, target] = [0, 1].map(|side: usize| world.slice(&accesses[side]));
-                target.copy_from(&source, &world.streams[*stream]).unwrap();
+                target.copy_from(&source, world.stream(*stream)).unwrap();
                 probe.copied(world, *stream, accesses, node);
             }
             Action::Callable(stream, actions) => self.callable(*stream, actions, node),
             Action::Record(event, stream) => {
-                world.streams[*stream].record(&world.events[*event]).unwrap();
+                world.stream(*stream).record(&world.events[*event]).unwrap();
             }
             Action::WaitEvent(stream, event) => {
-                world.streams[*stream].wait_event(&world.events[*event]).unwrap();
+                world.stream(*stream).wait_event(&world.events[*event]).unwrap();
             }
             Action::WaitStream(stream, other) => {
-                world.streams[*stream].wait_stream(&world.streams[*other]).unwrap();
+                world.stream(*stream).wait_stream(world.stream(*other)).unwrap();
             }
             Action::HostWait(waited_for) => world.host_wait(*waited_for),
             Action::HostAccess(access) => probe.host_access(world, access, node),
@@ -124,6 +139,10 @@ impl<P: Probe> Run<P> {
                 probe.allocated(world);
             }
             Action::Free(life) => drop(world.buffers[*life].take()),
+            Action::ReplaceStream(stream) => {
+                drop(world.streams[*stream].take());
+                world.add_stream(world.stream_ids[*stream].0);
+            }
         }
     }
 
@@ -137,7 +156,7 @@ impl<P: Probe> Run<P> {
         };
         let inner: Vec<Body> = actions.iter().enumerate().map(task).collect();
         let body = probe.callable(Box::new(|| inner.into_iter().for_each(|it| it())), node);
-        world.streams[stream].enqueue(body).unwrap();
+        world.stream(stream).enqueue(body).unwrap();
     }
 }
 

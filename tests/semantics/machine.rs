@@ -76,6 +76,7 @@ struct StreamState {
     device: Device,
     /// What is before the next task. Closed, as each set of nodes here.
     past: Nodes,
+    is_dropped: bool,
 }
 
 #[derive(Debug)]
@@ -107,8 +108,22 @@ impl Machine {
     }
 
     pub(crate) fn add_stream(&mut self, device: Device) -> Stream {
-        self.streams.push(StreamState { device, past: Nodes::default() });
+        self.streams.push(StreamState { device, past: Nodes::default(), is_dropped: false });
         self.streams.len() - 1
+    }
+
+    /// Drops the handle of a stream. Returns a new stream on its device.
+    pub(crate) fn replace_stream(&mut self, stream: Stream) -> Stream {
+        self.streams[stream].is_dropped = true;
+        self.add_stream(self.streams[stream].device)
+    }
+
+    pub(crate) fn is_dropped(&self, stream: Stream) -> bool {
+        self.streams[stream].is_dropped
+    }
+
+    pub(crate) fn num_streams(&self) -> usize {
+        self.streams.len()
     }
 
     pub(crate) fn device(&self, stream: Stream) -> Device {

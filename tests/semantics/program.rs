@@ -21,6 +21,8 @@ pub(crate) enum Action {
     /// Memory of so many units, whose free is behind the stream.
     Allocate(Stream, usize),
     Free(Life),
+    /// Drops the handle of a stream, whose tasks go on, and adds a stream on the same device.
+    ReplaceStream(Stream),
 }
 
 /// What programs are like.
@@ -112,6 +114,7 @@ pub(crate) fn apply(machine: &mut Machine, actor: Actor, action: &Action) -> Opt
         Action::HostAccess(access) => drop(machine.host_access(access)),
         Action::Allocate(stream, units) => drop(machine.allocate(*stream, *units)),
         Action::Free(life) => machine.free(*life),
+        Action::ReplaceStream(stream) => drop(machine.replace_stream(*stream)),
     }
     None
 }
@@ -129,11 +132,12 @@ impl Draft {
         self.numbers.below(100) < percent
     }
 
-    /// A stream that is not lent.
+    /// A stream that is neither lent nor dropped.
     fn stream(&mut self) -> Stream {
         loop {
-            let stream = self.numbers.below(self.shape.streams);
-            if !self.loans.iter().any(|loan| loan.stream == stream) {
+            let stream = self.numbers.below(self.machine.num_streams());
+            let is_lent = self.loans.iter().any(|loan| loan.stream == stream);
+            if !is_lent && !self.machine.is_dropped(stream) {
                 return stream;
             }
         }
@@ -173,9 +177,15 @@ impl Draft {
 
     /// Orders a stream or the host behind another stream.
     fn order(&mut self, stream: Option<Stream>, other: Stream) {
-        let loan = self.loans.iter().find(|loan| loan.stream == other);
+        let device = self.machine.device(other);
+        let is_dropped = self.machine.is_dropped(other);
+        let blocks = |loan: &&Loan| {
+            loan.stream == other || is_dropped && self.machine.device(loan.stream) == device
+        };
+        let loan = self.loans.iter().find(blocks);
         let wait = match (loan, stream, self.numbers.below(4)) {
             (Some(loan), ..) => Action::HostWait(WaitedFor::Stream(loan.callable_stream)),
+            _ if is_dropped => Action::HostWait(WaitedFor::Device(device)),
             (None, Some(stream), 0..3) if stream != other => Action::WaitStream(stream, other),
             _ => Action::HostWait(WaitedFor::Stream(other)),
         };
@@ -199,6 +209,7 @@ impl Draft {
             70..71 => self.draw_device_wait(),
             71..77 => self.ordered_access(None, false).map(Action::HostAccess),
             77..88 => Some(Action::Allocate(stream, 1 + self.numbers.below(self.shape.units))),
+            88..90 => self.draw_replaced_stream(stream),
             _ => self.draw_free(),
         };
         action.and_then(|action| self.perform(action));
@@ -237,6 +248,12 @@ impl Draft {
         let home = self.machine.lives[life].home;
         let is_exact = !self.loans.iter().any(|loan| loan.stream == home);
         is_exact.then_some(Action::Free(life))
+    }
+
+    /// The host waits for a callable by its stream.
+    fn draw_replaced_stream(&mut self, stream: Stream) -> Option<Action> {
+        let is_needed = self.loans.iter().any(|loan| loan.callable_stream == stream);
+        (!is_needed).then_some(Action::ReplaceStream(stream))
     }
 
     /// What a callable enqueues after the wait began is not waited for.

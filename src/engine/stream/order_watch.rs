@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use crate::base::device::Device;
 use crate::base::error::{Error, Result, RuntimeError};
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicBool;
@@ -89,6 +90,9 @@ pub(crate) enum Told<'a> {
     /// The host knows that the stream's task is over; with `true` all that the stream waits for
     /// until now, too.
     HostWait(&'a StreamCore, u64, bool),
+    /// The host knows that the tasks of the device's ended streams are over: it synchronises with
+    /// the device of this runtime.
+    HostWaitForEnded(u64, Device),
     /// The host knows that every recorded use of the allocation is over; it may take a view next.
     HostWaitForUses(UsedBytes, bool),
     HostAccess(UsedBytes),

@@ -165,6 +165,7 @@ impl Detector {
                 let slot = self.streams.slot_of(stream);
                 self.streams.wait_on_host(Point::whole(slot, ticket), is_whole);
             }
+            Told::HostWaitForEnded(_, device) => self.streams.wait_for_ended(device),
             Told::HostWaitForUses(used, takes_view) => self.wait_for_uses(&used, takes_view),
             Told::HostAccess(used) => self.access_on_host(&used, place),
             Told::RecordedUse(used, stream) => self.record_use(&used, stream),

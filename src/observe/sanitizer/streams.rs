@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
+use crate::base::device::Device;
 use crate::base::stream_map::Mixer;
 use crate::engine::stream::core::StreamCore;
 use crate::observe::sanitizer::clock::{Clock, Point, Slot};
@@ -225,6 +226,18 @@ impl Streams {
         let Self { timelines, done, num_forgotten, .. } = self;
         let timeline = timelines.get_mut(&slot).expect("it was there");
         *num_forgotten += timeline.change(clock, done);
+    }
+
+    /// The host has waited for all tasks of the device's streams that have ended.
+    pub(super) fn wait_for_ended(&mut self, device: Device) {
+        let is_ended = |timeline: &Timeline| {
+            timeline.name.is_some_and(|(of, _)| of == device) && timeline.has_ended()
+        };
+        let ended = self.timelines.iter().filter(|(_, timeline)| is_ended(timeline));
+        let ended: Vec<Point> = ended.map(|(slot, _)| self.last(*slot)).collect();
+        for point in ended {
+            self.wait_on_host(point, true);
+        }
     }
 
     /// The host has waited for a task, with `is_whole` also for what a next one would wait for.

@@ -145,7 +145,7 @@ impl Probe for Told {
         let used: Vec<_> = recorded.map(|it| (world.slice(it), it.writes)).collect();
         let bare = accesses.iter().filter(|access| !access.is_recorded);
         let bare: Vec<_> = bare.map(|it| self.addresses[it.life].unwrap()).collect();
-        let (stream, watch) = (world.streams[stream].clone(), Arc::clone(&self.watch));
+        let (stream, watch) = (world.stream(stream).clone(), Arc::clone(&self.watch));
         let numbered = Arc::clone(&self.numbered);
         Box::new(move || {
             launch(&stream, &used, &bare);
@@ -157,7 +157,7 @@ impl Probe for Told {
         let first = self.list(accesses, node);
         let [source, target] = accesses.each_ref().map(|it| world.truth.lives[it.life].home);
         self.has[1] |= world.truth.device(source) != world.truth.device(target);
-        number(&self.watch, &self.numbered, &world.streams[stream], first);
+        number(&self.watch, &self.numbered, world.stream(stream), first);
     }
 
     fn host_access(&mut self, world: &World, access: &Access, node: usize) {
@@ -196,7 +196,6 @@ impl Run<Told> {
             let (Point { slot, ticket, .. }, nth) = used.id.expect("of a task or the host");
             numbered[&(slot, ticket)] + nth
         };
-        let place = |it: &Stream, of: &FoundUse| Some((it.device(), it.id())) == of.stream;
         let found = watch.findings(0).into_iter().map(|finding| {
             let second = || number(&finding.second);
             let first = || number(finding.first.as_ref().expect("two uses"));
@@ -209,8 +208,9 @@ impl Run<Told> {
                 }
                 FindingKind::UninitializedRead => Finding::UninitializedRead { access: second() },
                 FindingKind::UnrecordedEvent => {
-                    let of = |stream: &Stream| place(stream, &finding.second);
-                    let stream = self.world.streams.iter().position(of).expect("of the program");
+                    let mut ids = self.world.stream_ids.iter();
+                    let stream = ids.position(|id| Some(*id) == finding.second.stream);
+                    let stream = stream.expect("of the program");
                     Finding::UnrecordedEvent { stream, event: 0 }
                 }
             }

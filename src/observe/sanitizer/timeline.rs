@@ -75,6 +75,11 @@ impl Timeline {
         self.progress.as_ref().is_none_or(|progress| progress.retired() >= pushed)
     }
 
+    /// True when the stream's last handle was dropped and its last task is over.
+    pub(super) fn has_ended(&self) -> bool {
+        self.progress.as_ref().is_some_and(|progress| progress.has_ended())
+    }
+
     /// The ticket of the task that the stream executes.
     pub(super) fn running(&self) -> Option<u64> {
         self.progress.as_ref().map(|progress| progress.retired() + 1)

@@ -77,11 +77,13 @@ impl OrderWatcher for Watcher {
             | Told::RecordedUse(used, _)
             | Told::Allocation(used)
             | Told::Free(used) => Some(used.runtime),
+            Told::HostWaitForEnded(runtime, _) => Some(*runtime),
             // The allocator does not know it; an address of a process is of one runtime.
             Told::Departure(..) => None,
         };
         let place = match &told {
             Told::HostWait(..)
+            | Told::HostWaitForEnded(..)
             | Told::HostWaitForUses(..)
             | Told::RecordedUse(..)
             | Told::Departure(..) => Place::default(),
