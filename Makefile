@@ -30,6 +30,14 @@ EVERY_KIND_TESTS := $(foreach part,accelerator await await_loops await_programs 
 # ours, which the fake does not.
 XPU_TESTS ?= conformance faults order engine
 XPU_KERNEL_TESTS := generator
+# A folder of recorded requests, `ops/*.ops.csv` and `pytorch/*.pickle`, that are not part of the
+# repository: tests/data/README.md lists them. Tests and figures that need them say so without it.
+TRACES ?=
+# The snapshots of PyTorch among them, or others.
+SNAPSHOTS ?= $(if $(TRACES),$(wildcard $(TRACES)/pytorch/*.pickle))
+ifneq ($(TRACES),)
+export ACCELRT_TEST_TRACES := $(call absolute,$(TRACES))
+endif
 # For `make build`: make build FEATURES=cuda,xpu
 FEATURES ?=
 # The interpreter that the environment of the Python tests is made with: 3.11 or newer.
@@ -320,18 +328,16 @@ demo: module-release ## builds the optimised module and runs the main job on a r
 	$(VENV)/bin/python -m accelrt demo
 	$(VENV)/bin/python -m accelrt replay tests/data/own_gpt_fixed.ops.csv
 
-# The snapshots may not be copied into the repository.
-SNAPSHOTS ?= $(wildcard ../shared/traces/pytorch/*.pickle)
 .PHONY: check-replay
-check-replay: module-release ## recorded PyTorch snapshots, replayed address by address; SNAPSHOTS names others
-	$(if $(SNAPSHOTS),,$(error no snapshots in ../shared/traces/pytorch: name some by SNAPSHOTS=FILES))
+check-replay: module-release ## replays snapshots of PyTorch address by address: SNAPSHOTS=FILES or TRACES=FOLDER
+	$(if $(SNAPSHOTS),,$(error no snapshots: name files by SNAPSHOTS=FILES, or their folder by TRACES=FOLDER))
 	$(VENV)/bin/python -m accelrt replay --check $(SNAPSHOTS)
 
 # The requests of the table in docs/allocator.md.
-REPLAYED = $(wildcard $(TRACES)/ops/*.ops.csv $(TRACES)/pytorch/*.pickle)
+REPLAYED = $(if $(TRACES),$(wildcard $(TRACES)/ops/*.ops.csv $(TRACES)/pytorch/*.pickle))
 
 .PHONY: replays
-replays: ## replays what was recorded under each policy; writes the table of docs/allocator.md
+replays: ## replays the recordings of TRACES=FOLDER under each policy; writes the table of docs/allocator.md
 	$(MAKE) join-replays
 
 .PHONY: check-replays
@@ -340,7 +346,7 @@ check-replays: ## sees whether that table is what the replays come to
 
 .PHONY: join-replays
 join-replays: module-release
-	$(if $(REPLAYED),,$(error no recorded requests in $(TRACES): name another folder by TRACES=FOLDER))
+	$(if $(REPLAYED),,$(error no recorded requests: name a folder that contains ops/*.ops.csv by TRACES=FOLDER))
 	mkdir -p $(BENCH_DIR)
 	$(VENV)/bin/python -m accelrt replay --policy native,torch,torch+expandable \
 		--granularity 2097152 --json $(BENCH_DIR)/replays.json $(REPLAYED)
@@ -384,8 +390,6 @@ test-torch-or-say:
 bench-torch: module-release $(TORCH)/bridge ## the figures of torch.device("accelrt") beside the CPU's: T1 to T5
 	$(TORCH)/bin/python -m accelrt_torch.bench
 
-# Recorded requests for the rows of allocation; rows say where they are missing.
-TRACES ?= ../shared/traces
 # The allocator's settings for all figures: the default ones.
 BENCH_SETTINGS ?=
 # How long the figures wait for a quiet machine, at most.
@@ -406,10 +410,10 @@ bench: module-release ## the figures, ours beside the peers'; writes the table o
 	mkdir -p $(BENCH_DIR)
 	$(FIGURES) --anchors "$(call absolute,$(BENCH_DIR)/before.json)" $(BENCH_WAIT_S)
 	c10=$$($(VENV)/bin/python tests/oracle/installed.py "$(call absolute,$(ORACLE_CACHE))"); \
-	$(BENCH_WITH) $(FIGURES) --json "$(call absolute,$(BENCH_DIR)/rust.jsonl)" --traces "$(call absolute,$(TRACES))" \
-		$${c10:+--c10 "$$c10"} --patience $(BENCH_PATIENCE_S) >$(BENCH_DIR)/rust.txt
+	$(BENCH_WITH) $(FIGURES) --json "$(call absolute,$(BENCH_DIR)/rust.jsonl)" \
+		$(if $(TRACES),--traces "$(call absolute,$(TRACES))") $${c10:+--c10 "$$c10"} --patience $(BENCH_PATIENCE_S) >$(BENCH_DIR)/rust.txt
 	$(BENCH_WITH) $(VENV)/bin/python -m accelrt bench --json $(BENCH_DIR)/python.json \
-		--traces $(TRACES) --patience $(BENCH_PATIENCE_S) >$(BENCH_DIR)/python.txt
+		$(if $(TRACES),--traces "$(call absolute,$(TRACES))") --patience $(BENCH_PATIENCE_S) >$(BENCH_DIR)/python.txt
 	rm -f $(BENCH_DIR)/torch.json
 	$(if $(wildcard $(TORCH)/bridge),$(TORCH)/bin/python -m accelrt_torch.bench --json $(BENCH_DIR)/torch.json)
 	$(FIGURES) --anchors "$(call absolute,$(BENCH_DIR)/after.json)" 0

@@ -75,7 +75,8 @@ fn main() -> ExitCode {
 /// What the command line asks for.
 struct Wanted<'a> {
     json: Option<&'a Path>,
-    traces: &'a Path,
+    /// Without a folder, the rows that replay say so.
+    traces: Option<&'a Path>,
     /// `tests/oracle` builds it, where PyTorch's allocator is installed.
     c10: Option<&'a Path>,
     patience: Option<Duration>,
@@ -90,13 +91,12 @@ const USAGE: &str =
 
 impl<'a> Wanted<'a> {
     fn read(mut arguments: &[&'a str]) -> io::Result<Self> {
-        let traces = Path::new("../shared/traces");
-        let mut wanted = Self { json: None, traces, c10: None, patience: None, rows: None };
+        let mut wanted = Self { json: None, traces: None, c10: None, patience: None, rows: None };
         loop {
             match *arguments {
                 [] => return Ok(wanted),
                 ["--json", file, ..] => wanted.json = Some(Path::new(file)),
-                ["--traces", folder, ..] => wanted.traces = Path::new(folder),
+                ["--traces", folder, ..] => wanted.traces = Some(Path::new(folder)),
                 ["--c10", program, ..] => wanted.c10 = Some(Path::new(program)),
                 ["--patience", seconds, ..] => {
                     let seconds = seconds.parse().map_err(|_| io::Error::other(USAGE))?;

@@ -21,8 +21,12 @@ import accelrt
 from kinds import KIND, default_stream, module, why_not
 from loops import LOOPS, Run
 
+KEPT = (
+    *("ACCELRT_TEST_KIND", "ACCELRT_TEST_TRACES", "ACCELRT_TEST_SNAPSHOTS"),
+    *("ACCELRT_OPENCL_LIBRARY", "ACCELRT_KINDS"),
+)
 for name in [name for name in os.environ if name.startswith("ACCELRT_")]:
-    if name not in ("ACCELRT_TEST_KIND", "ACCELRT_OPENCL_LIBRARY", "ACCELRT_KINDS"):
+    if name not in KEPT:
         del os.environ[name]
 os.environ["ACCELRT_CPU_DEVICES"] = "3"
 if KIND != "cpu":

@@ -42,8 +42,9 @@ def test_every_row_has_a_name_of_its_own() -> None:
     assert len(set(NAMES)) == len(NAMES)
 
 
-def test_rows_of_traces_say_that_there_are_none(tmp_path: Path) -> None:
-    measured = {row.name: row for row in replays.measure(tmp_path)}
+@pytest.mark.parametrize("is_named", [True, False])
+def test_rows_of_traces_say_that_there_are_none(tmp_path: Path, *, is_named: bool) -> None:
+    measured = {row.name: row for row in replays.measure(tmp_path if is_named else None)}
     assert set(measured) < set(NAMES)
     fuzz = measured.pop("A9.fuzz")
     assert fuzz.ours is not None
@@ -68,8 +69,9 @@ def test_tables_are_read_and_replayed_whole(
     assert [row.name for row in measured] == [name for name in NAMES if name.startswith("V4")]
     assert all(row.ours for row in measured)
     (tmp_path / "ops").unlink()
-    reasons = {row.reason for row in list(tables.measure(tmp_path))[2:]}
-    assert reasons == {"no traces: --traces names their folder"}
+    for folder in (tmp_path, None):
+        reasons = {row.reason for row in list(tables.measure(folder))[2:]}
+        assert reasons == {"no traces: --traces names their folder"}
 
 
 def test_a_history_is_measured_beside_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import pytest
 
+import recorded
 from accelrt.cli import replay as cli
 from accelrt.cli.replay import traces
 from accelrt.cli.replay.table import text as table_text
@@ -26,7 +27,6 @@ from processes import LIMIT_SECONDS, run
 
 ROOT = Path(__file__).parents[2]
 OWN = ROOT / "tests/data/own_gpt_fixed.ops.csv"
-SHARED = ROOT.parent / "shared/traces/pytorch"
 KEYS = [
     *("trace", "policy", "config", "granularity", "events", "peak_live_bytes"),
     *("peak_reserved_bytes", "ratio", "page_operations", "ns_per_event", "failed_at"),
@@ -502,9 +502,7 @@ def test_a_table_is_read_as_it_is() -> None:
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_recorded_snapshot_is_replayed_address_by_address(name: str, tmp_path: Path) -> None:
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip(f"{name} may not be copied here, and ../shared/traces/pytorch is not there")
+    path = recorded.snapshot(name)
     events, peak_live_bytes, digest, agreement = RECORDED[name]
     (trace,) = traces.read(path)
     text = as_table(trace.recording.operations())

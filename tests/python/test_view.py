@@ -25,6 +25,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import recorded
 import traces
 from accelrt import cli
 from accelrt.cli.replay.errors import TraceError
@@ -34,7 +35,6 @@ from processes import LIMIT_SECONDS, run
 
 ROOT = Path(__file__).parents[2]
 OWN = ROOT / "tests/data/own_gpt_fixed.ops.csv"
-SHARED = ROOT.parent / "shared/traces"
 TYPES = {"Uint8Array": "B", "Uint16Array": "H", "Int32Array": "i", "Uint32Array": "I"}
 TYPES |= {"Float64Array": "d", "steps": "I"}
 
@@ -524,11 +524,8 @@ def test_rising_numbers_are_steps_unless_one_is_too_long() -> None:
     assert list(columns["long"]) == [0.0, float(1 << 40)]
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="there is no folder ../shared/traces")
 def test_every_recording_opens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recordings = [*sorted(SHARED.glob("ops/*.ops.csv")), *sorted(SHARED.glob("pytorch/*.pickle"))]
-    assert recordings
-    for path in recordings:
+    for path in recorded.traces():
         out = tmp_path / "page.html"
         assert cli.main(["view", str(path), "-o", str(out), "--policy", "native"]) == 0
         (found,) = opened(out)

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 import chromium
+import recorded
 import traces
 from accelrt import cli
 from accelrt.cli.replay.errors import TraceError
@@ -35,7 +36,6 @@ from processes import run
 
 ROOT = Path(__file__).parents[2]
 OWN = ROOT / "tests/data/own_gpt_fixed.ops.csv"
-SHARED = ROOT.parent / "shared/traces/pytorch"
 PICTURES = os.environ.get("PICTURES")
 
 pytestmark = [
@@ -527,7 +527,6 @@ def test_a_page_of_a_million_tasks_opens_in_time(browser: Browser, tmp_path: Pat
     assert seconds < 30  # a hang; V3 is judged where the machine is quiet
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="there is no folder ../shared/traces")
 @pytest.mark.parametrize(
     ("name", "peak_bytes", "segments"),
     [
@@ -538,7 +537,7 @@ def test_a_page_of_a_million_tasks_opens_in_time(browser: Browser, tmp_path: Pat
 def test_recorded_snapshots_open(
     browser: Browser, tmp_path: Path, name: str, peak_bytes: int, segments: str
 ) -> None:
-    browser.open(page_of(tmp_path, SHARED / f"{name}.pickle"))
+    browser.open(page_of(tmp_path, recorded.snapshot(f"{name}.pickle")))
     assert browser.figure("Peak live") == str(peak_bytes)
     assert segments in browser.text(".tiles")
     assert colors_of(browser.picture(tmp_path / "recorded.png")) > 20

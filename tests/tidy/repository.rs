@@ -7,8 +7,10 @@ use std::path::Path;
 use super::source::Source;
 
 /// The folders that hold the product; what else lies in a checkout is nobody's business.
-const FOLDERS: [&str; 10] =
-    ["src", "tests", "benches", "examples", "python", "include", "fuzz", "docs", ".ci", ".cargo"];
+const FOLDERS: [&str; 11] = [
+    "src", "tests", "benches", "examples", "python", "include", "fuzz", "docs", ".ci", ".cargo",
+    ".github",
+];
 /// Names of folders whose contents are made, not written.
 const MADE: [&str; 6] = ["target", "__pycache__", ".venv", "corpus", "artifacts", "coverage"];
 

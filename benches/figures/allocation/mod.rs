@@ -34,7 +34,7 @@ const PAGE_BYTES: usize = 2 << 20;
 
 pub(crate) fn measure(
     runtime: &Runtime,
-    traces: &Path,
+    traces: Option<&Path>,
     c10: Option<&C10>,
     table: &mut Table,
 ) -> io::Result<()> {

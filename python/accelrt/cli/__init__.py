@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from accelrt import _core
 from accelrt.cli import bench, demo, explore, info, replay, sanitize, verbose, view
@@ -25,7 +24,6 @@ _XPU_HINT = (
     "; accelrt's extra `xpu`, by pip install '.[xpu]' in a checkout, brings a device on every"
     " x86-64 processor"
 )
-_TRACES = Path("../shared/traces")
 # Smaller chunks keep more of the data in flight in a core's cache.
 _CHUNK_BYTES = 256 << 10
 # One chunk is read or checked here, one computed, one ready for the next free core.
@@ -162,9 +160,9 @@ def _parser() -> argparse.ArgumentParser:
     figures.add_argument(
         "--traces",
         type=file_argument,
-        default=_TRACES,
         metavar="FOLDER",
-        help=f"recorded requests, in ops and pytorch below it (default {_TRACES})",
+        help="recorded requests, as ops/*.ops.csv and pytorch/*.pickle; without them, rows that"
+        " replay are not measured",
     )
     return parser
 

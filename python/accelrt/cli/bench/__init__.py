@@ -34,7 +34,10 @@ from accelrt.cli.terminal import Style
 
 
 def run(
-    json_file: Path | None, traces: Path, rows: str = "", patience_s: float = Patience.SECONDS
+    json_file: Path | None,
+    traces: Path | None,
+    rows: str = "",
+    patience_s: float = Patience.SECONDS,
 ) -> int:
     """Measure, print the table and keep its records; return the exit status.
 

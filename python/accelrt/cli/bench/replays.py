@@ -35,11 +35,12 @@ _ADVERSARY: Final = "ops/synth_robson.ops.csv"
 _Recordings = list[_core.Recording]
 
 
-def measure(folder: Path) -> Iterator[Measurement]:
+def measure(folder: Path | None) -> Iterator[Measurement]:
     """Yield the rows, of the traces that are in a folder."""
     ours = accelrt.accelerator.get_allocator_settings()
     yield _row("A9.fuzz", [_wastes([_fuzz()], settings)[0] for settings in (ours, _TORCH)])
-    if not all((folder / name).is_file() for name in (*_PUBLIC, _ADVERSARY)):
+    needed = (*_PUBLIC, _ADVERSARY)
+    if folder is None or not all((folder / name).is_file() for name in needed):
         for name in ("A7", "A7.max", "A7.own", "A8", "A8.max", "A9.robson", *_PAGE_ROWS):
             yield Measurement(name, reason="no traces: --traces names their folder")
         return

@@ -27,7 +27,7 @@ _HOT_SIZES: Final = (512, 4 << 10, 64 << 10, 1 << 20)
 _Recordings = list[_core.Recording]
 
 
-def measure(folder: Path) -> Iterator[Measurement]:
+def measure(folder: Path | None) -> Iterator[Measurement]:
     """Yield the rows: of blocks that caches hold, and of the tables in a folder."""
     with tempfile.TemporaryDirectory() as place:
         hot = Path(place) / "hot.ops.csv"
@@ -35,7 +35,7 @@ def measure(folder: Path) -> Iterator[Measurement]:
         whole, reading = _figures(_recordings([hot]))
     yield row("V4", whole)
     yield row("V4.reading", reading)
-    tables = sorted((folder / "ops").glob("*.ops.csv"))
+    tables = [] if folder is None else sorted((folder / "ops").glob("*.ops.csv"))
     if not tables:
         for name in ("V4.traces", "V4.traces.reading"):
             yield Measurement(name, reason="no traces: --traces names their folder")
