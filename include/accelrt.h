@@ -687,7 +687,7 @@ void accelrt_error_clear(void);
 // Never blocks, never fails.
 uint32_t accelrt_abi_version(void);
 
-// The version of the library as a text, such as "0.1.0", valid for ever.
+// The version of the library as a text, such as "0.2.0", valid for ever.
 //
 // Never blocks, never fails.
 const char *accelrt_version(void);

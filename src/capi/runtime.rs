@@ -26,7 +26,7 @@ pub extern "C" fn accelrt_abi_version() -> u32 {
     ABI_VERSION
 }
 
-/// The version of the library as a text, such as "0.1.0", valid for ever.
+/// The version of the library as a text, such as "0.2.0", valid for ever.
 ///
 /// Never blocks, never fails.
 #[unsafe(no_mangle)]

@@ -1,0 +1,31 @@
+"""What the packages say of themselves: one version everywhere."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MANIFEST = ROOT / "Cargo.toml"
+LOCKS = [
+    "Cargo.lock",
+    "fuzz/Cargo.lock",
+    "examples/device/Cargo.lock",
+    "tests/oracle/peer/Cargo.lock",
+]
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    return tomllib.loads((ROOT / path).read_text())
+
+
+@pytest.mark.parametrize("path", LOCKS)
+def test_lock_files_have_the_version(path: str) -> None:
+    (locked,) = (it for it in read(path)["package"] if it["name"] == "accelrt")
+    assert locked["version"] == read(MANIFEST)["package"]["version"]
+
+
+def test_bridge_has_the_version() -> None:
+    bridge = read("bridges/torch/pyproject.toml")["project"]
+    assert bridge["version"] == read(MANIFEST)["package"]["version"]
