@@ -1,4 +1,4 @@
-"""What the packages say of themselves: one version everywhere."""
+"""Metadata of the packages: one version and one set of addresses everywhere."""
 
 import tomllib
 from pathlib import Path
@@ -29,3 +29,11 @@ def test_lock_files_have_the_version(path: str) -> None:
 def test_bridge_has_the_version() -> None:
     bridge = read("bridges/torch/pyproject.toml")["project"]
     assert bridge["version"] == read(MANIFEST)["package"]["version"]
+
+
+@pytest.mark.parametrize("path", ["pyproject.toml", "bridges/torch/pyproject.toml"])
+def test_urls_are_those_of_the_crate(path: str) -> None:
+    crate, urls = read(MANIFEST)["package"], read(path)["project"]["urls"]
+    assert urls["Repository"] == crate["repository"]
+    assert urls["Homepage"] == crate["homepage"]
+    assert urls["Documentation"].startswith(crate["documentation"])
