@@ -37,3 +37,9 @@ def test_urls_are_those_of_the_crate(path: str) -> None:
     assert urls["Repository"] == crate["repository"]
     assert urls["Homepage"] == crate["homepage"]
     assert urls["Documentation"].startswith(crate["documentation"])
+
+
+def test_changelog_begins_with_the_version() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    first = next(line for line in lines if line.startswith("## "))
+    assert first.startswith(f"## [{read(MANIFEST)['package']['version']}]")
