@@ -84,7 +84,8 @@ impl World {
     pub(crate) fn wait_for_everything(&self) {
         let devices = || self.stream_ids.iter().map(|(device, _)| *device);
         for device in devices().chain(devices()) {
-            self.runtime.synchronize(device).unwrap(); // a second time: callables have enqueued more
+            // A second time, because callables have enqueued more.
+            self.runtime.synchronize(device).unwrap();
         }
     }
 }

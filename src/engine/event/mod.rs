@@ -23,7 +23,6 @@ mod loom_tests;
 mod shared;
 #[cfg(all(test, not(loom)))]
 mod tests;
-#[cfg(any(test, feature = "python"))]
 pub(crate) mod when_done;
 
 pub use handle::Event;
