@@ -89,6 +89,8 @@ pub(crate) enum Told<'a> {
     /// The host knows that the stream's task is over; with `true` all that the stream waits for
     /// until now, too.
     HostWait(&'a StreamCore, u64, bool),
+    /// A failed stream skips its task, which has not retired yet.
+    Skip(&'a StreamCore, u64),
     /// The host knows that every recorded use of the allocation is over; it may take a view next.
     HostWaitForUses(UsedBytes, bool),
     HostAccess(UsedBytes),
