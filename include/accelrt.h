@@ -1508,6 +1508,9 @@ accelrt_status accelrt_generator_get_offset(accelrt_generator *generator, uint64
 // functions that make numbers themselves: writes the seed and the offset of the first word, each
 // unless its place is NULL. No other fill gets these words, and a seed that is set later does not
 // change what was reserved.
+//
+// Fails with `ACCELRT_STATUS_INVALID_ARGUMENT`, without a change, when the offset would exceed
+// 2^64 - 4.
 accelrt_status accelrt_generator_reserve(accelrt_generator *generator,
                                          uint64_t words,
                                          uint64_t *seed,
@@ -1523,8 +1526,8 @@ accelrt_status accelrt_generator_set_seed_of_all(int32_t kind, uint64_t seed);
 // program.
 //
 // Fails with `ACCELRT_STATUS_INVALID_ARGUMENT` when generator, buffer and stream do not fit, or
-// size and address of the buffer are no multiples of a number's size, and with
-// `ACCELRT_STATUS_UNSUPPORTED` on a device without such numbers.
+// size and address of the buffer are no multiples of a number's size, or the offset would exceed
+// 2^64 - 4, and with `ACCELRT_STATUS_UNSUPPORTED` on a device without such numbers.
 accelrt_status accelrt_generator_fill(accelrt_generator *generator,
                                       accelrt_buffer *buffer,
                                       int32_t numbers,

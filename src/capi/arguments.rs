@@ -39,7 +39,8 @@ pub(super) unsafe fn text<'a>(given: *const c_char, name: &'static str) -> Outco
 }
 
 /// Writes a text with its zero, cut to the room that there is, and its whole length without the
-/// zero. Without room, and without a place for the length, there is nothing to write.
+/// zero. Without room, and without a place for the length, there is nothing to write. A failure
+/// writes neither.
 ///
 /// # Safety
 /// `to` has room for `capacity` bytes, which no other thread uses meanwhile.
@@ -49,14 +50,14 @@ pub(super) unsafe fn write_text(
     capacity: usize,
     length: Option<&mut MaybeUninit<usize>>,
 ) -> Outcome {
+    if to.is_null() && capacity > 0 {
+        return Err(null("text"));
+    }
     if let Some(length) = length {
         length.write(text.len());
     }
     if capacity == 0 {
         return Ok(());
-    }
-    if to.is_null() {
-        return Err(null("text"));
     }
     let mut count = text.len().min(capacity - 1);
     while !text.is_char_boundary(count) {

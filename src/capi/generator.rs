@@ -149,6 +149,9 @@ pub extern "C" fn accelrt_generator_get_offset(
 /// functions that make numbers themselves: writes the seed and the offset of the first word, each
 /// unless its place is NULL. No other fill gets these words, and a seed that is set later does not
 /// change what was reserved.
+///
+/// Fails with `ACCELRT_STATUS_INVALID_ARGUMENT`, without a change, when the offset would exceed
+/// 2^64 - 4.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelrt_generator_reserve(
     generator: *mut CGenerator,
@@ -157,13 +160,12 @@ pub extern "C" fn accelrt_generator_reserve(
     offset: Option<&mut MaybeUninit<u64>>,
 ) -> Status {
     guard(|| {
-        let blocks = usize::try_from(words.div_ceil(4)).unwrap_or(usize::MAX);
-        let (known, first) = generator_of(generator)?.take(blocks)?;
+        let (known, first) = generator_of(generator)?.take(words.div_ceil(4))?;
         if let Some(to) = seed {
             to.write(known);
         }
         if let Some(to) = offset {
-            to.write(first.wrapping_mul(4));
+            to.write(first * 4); // at most the offset
         }
         Ok(())
     })
@@ -182,8 +184,8 @@ pub extern "C" fn accelrt_generator_set_seed_of_all(kind: i32, seed: u64) -> Sta
 /// program.
 ///
 /// Fails with `ACCELRT_STATUS_INVALID_ARGUMENT` when generator, buffer and stream do not fit, or
-/// size and address of the buffer are no multiples of a number's size, and with
-/// `ACCELRT_STATUS_UNSUPPORTED` on a device without such numbers.
+/// size and address of the buffer are no multiples of a number's size, or the offset would exceed
+/// 2^64 - 4, and with `ACCELRT_STATUS_UNSUPPORTED` on a device without such numbers.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelrt_generator_fill(
     generator: *mut CGenerator,

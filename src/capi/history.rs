@@ -171,15 +171,16 @@ pub unsafe extern "C" fn accelrt_history_get_events(
     guard(|| {
         let history = HISTORIES.get(of_pointer(history))?;
         let known = history.events(device.device()?);
+        let fitting: Vec<_> = known.iter().take(capacity).map(CMemoryEvent::of).collect();
+        // SAFETY: the caller passes as many elements.
+        unsafe { write_all(&fitting, events, each_bytes, "events") }?;
         if let Some(to) = count {
             to.write(known.len());
         }
         if let Some(to) = dropped_count {
             to.write(history.num_dropped_events());
         }
-        let fitting: Vec<_> = known.iter().take(capacity).map(CMemoryEvent::of).collect();
-        // SAFETY: the caller passes as many elements.
-        unsafe { write_all(&fitting, events, each_bytes, "events") }
+        Ok(())
     })
 }
 

@@ -164,12 +164,13 @@ pub unsafe extern "C" fn accelrt_snapshot_get_segments(
 ) -> Status {
     guard(|| {
         let known = &SNAPSHOTS.get(of_pointer(snapshot))?.segments;
+        let fitting = &known[..capacity.min(known.len())];
+        // SAFETY: the caller passes as many elements.
+        unsafe { write_all(fitting, segments, each_bytes, "segments") }?;
         if let Some(to) = count {
             to.write(known.len());
         }
-        let fitting = &known[..capacity.min(known.len())];
-        // SAFETY: the caller passes as many elements.
-        unsafe { write_all(fitting, segments, each_bytes, "segments") }
+        Ok(())
     })
 }
 
@@ -189,11 +190,12 @@ pub unsafe extern "C" fn accelrt_snapshot_get_blocks(
 ) -> Status {
     guard(|| {
         let known = &SNAPSHOTS.get(of_pointer(snapshot))?.blocks;
+        let fitting = &known[..capacity.min(known.len())];
+        // SAFETY: the caller passes as many elements.
+        unsafe { write_all(fitting, blocks, each_bytes, "blocks") }?;
         if let Some(to) = count {
             to.write(known.len());
         }
-        let fitting = &known[..capacity.min(known.len())];
-        // SAFETY: the caller passes as many elements.
-        unsafe { write_all(fitting, blocks, each_bytes, "blocks") }
+        Ok(())
     })
 }

@@ -84,6 +84,12 @@ void generators_give_the_same_bits_everywhere(void)
     ASSERT(seed == 0 && offset == 4);
     OK(accelrt_generator_get_offset(generator, &offset));
     ASSERT(offset == 12);
+    FAILS(accelrt_generator_reserve(generator, UINT64_MAX, &seed, &offset), INVALID_ARGUMENT,
+          "Cannot take 18446744073709551616 words of random numbers at offset 12:");
+    FAILS(accelrt_generator_reserve(generator, UINT64_MAX - 14, &seed, NULL), INVALID_ARGUMENT,
+          "at offset 12:");
+    OK(accelrt_generator_get_offset(generator, &offset));
+    ASSERT(seed == 0 && offset == 12);
     OK(accelrt_generator_fill(clone, buffer, ACCELRT_RANDOM_UINT64, stream));
     OK(accelrt_buffer_read(buffer, integers, sizeof integers, stream));
     ASSERT(integers[0] == 0xe169c58d6627e8d5);

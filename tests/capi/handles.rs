@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::{c_char, c_void};
 use std::fs;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::fake_opencl;
@@ -17,7 +18,7 @@ use crate::numbers::Numbers;
 use crate::seed::seed;
 use accelrt as _; // links the functions
 
-const OK: i32 = 0;
+pub(crate) const OK: i32 = 0;
 const INVALID_ARGUMENT: i32 = 1;
 const STALE_HANDLE: i32 = 2;
 const GENERATION: u64 = 1 << 36;
@@ -25,7 +26,7 @@ const GENERATION: u64 = 1 << 36;
 const MAX_PARAMETERS: usize = 8;
 const KERNEL: &[u8] = b"kernel void add(global int *numbers, int number) {}\0";
 /// The nouns with handles; an object comes after those that it needs.
-const NOUNS: [&str; 12] = [
+pub(crate) const NOUNS: [&str; 12] = [
     "stream",
     "event",
     "buffer",
@@ -47,18 +48,18 @@ unsafe extern "C" {
 }
 
 /// A parameter's type, without its name, and its name.
-type Parameter = (String, String);
+pub(crate) type Parameter = (String, String);
 
-struct Function {
-    name: String,
+pub(crate) struct Function {
+    pub(crate) name: String,
     address: usize,
-    parameters: Vec<Parameter>,
+    pub(crate) parameters: Vec<Parameter>,
 }
 
 /// What the header says: nouns with handles, and functions with their addresses.
-struct Header {
+pub(crate) struct Header {
     nouns: BTreeSet<String>,
-    functions: Vec<Function>,
+    pub(crate) functions: Vec<Function>,
 }
 
 fn parameter(text: &str) -> Parameter {
@@ -67,6 +68,17 @@ fn parameter(text: &str) -> Parameter {
 }
 
 impl Header {
+    /// The header, for tests that create objects: xpu is the fake.
+    pub(crate) fn with_fake() -> &'static Self {
+        static HEADER: OnceLock<Header> = OnceLock::new();
+        HEADER.get_or_init(|| {
+            let header = Self::read();
+            let opencl = fake_opencl::whole().to_str().expect("plain letters");
+            set(&header, c"ACCELRT_OPENCL_LIBRARY", opencl);
+            header
+        })
+    }
+
     fn read() -> Self {
         let text = fs::read_to_string(root().join("include/accelrt.h")).expect("it can be read");
         let opaque = text.lines().filter_map(|line| line.strip_prefix("typedef struct accelrt_"));
@@ -91,13 +103,13 @@ impl Header {
     }
 
     /// The noun of a parameter that is a handle, or a struct with one.
-    fn noun_of(&self, (kind, _): &Parameter) -> Option<&str> {
+    pub(crate) fn noun_of(&self, (kind, _): &Parameter) -> Option<&str> {
         let is_struct = STRUCTS.iter().any(|name| *kind == format!("const {name} *"));
         let noun = if is_struct { "buffer" } else { kind.strip_prefix("accelrt_")? };
         self.nouns.get(noun.strip_suffix(" *").unwrap_or(noun)).map(String::as_str)
     }
 
-    fn call(&self, name: &str, arguments: &[u64]) -> i32 {
+    pub(crate) fn call(&self, name: &str, arguments: &[u64]) -> i32 {
         let function = self.functions.iter().find(|function| function.name == name);
         function.unwrap_or_else(|| panic!("the table has no {name}")).call(arguments)
     }
@@ -111,7 +123,7 @@ impl Header {
 }
 
 impl Function {
-    fn call(&self, arguments: &[u64]) -> i32 {
+    pub(crate) fn call(&self, arguments: &[u64]) -> i32 {
         type Call = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64) -> i32;
         let mut all = [0; MAX_PARAMETERS];
         all[..arguments.len()].copy_from_slice(arguments);
@@ -142,7 +154,11 @@ const CPU: u64 = 0;
 const XPU: u64 = 12;
 
 /// Creates an object of a noun, and adds its handle and those of objects that it needs to `made`.
-fn create(header: &Header, noun: &'static str, made: &mut Vec<(&'static str, u64)>) -> u64 {
+pub(crate) fn create(
+    header: &Header,
+    noun: &'static str,
+    made: &mut Vec<(&'static str, u64)>,
+) -> u64 {
     let address = |function: *const ()| function.expose_provenance() as u64;
     let source = KERNEL.as_ptr().expose_provenance() as u64;
     let handle = match noun {
@@ -341,13 +357,11 @@ fn set(header: &Header, name: &std::ffi::CStr, value: &str) {
 
 #[test]
 fn made_up_handles_are_refused_everywhere() {
-    let header = Header::read();
+    let header = Header::with_fake();
     let mut numbers = Numbers::new(seed());
-    let opencl = fake_opencl::whole().to_str().expect("plain letters");
-    set(&header, c"ACCELRT_OPENCL_LIBRARY", opencl);
     let nouns = NOUNS.map(str::to_owned).into_iter().collect();
     assert_eq!(header.nouns, nouns, "each noun of the header has objects here");
-    let world = World::new(&header);
+    let world = World::new(header);
     let mut count = 0;
     for function in &header.functions {
         assert!(function.parameters.len() <= MAX_PARAMETERS, "{}", function.name);

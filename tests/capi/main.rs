@@ -13,6 +13,8 @@ mod library;
 #[path = "../common/numbers.rs"]
 mod numbers;
 #[cfg(feature = "capi")]
+mod outputs;
+#[cfg(feature = "capi")]
 #[path = "../common/seed.rs"]
 mod seed;
 

@@ -132,9 +132,11 @@ def test_an_offset_is_a_multiple_of_4_in_range() -> None:
     with pytest.raises(TypeError, match=r"offset must be an integer, not float"):
         generator.set_offset(4.0)  # type: ignore[arg-type]
     assert generator.get_offset() == 8
-    assert generator.set_offset(2**64 - 4) is generator
-    generator.random_raw(2)
-    assert generator.get_offset() == 0
+    last = 2**64 - 4
+    assert generator.set_offset(last) is generator
+    with pytest.raises(ValueError, match=rf"Cannot take 4 words .* at offset {last}:"):
+        generator.random_raw(2)
+    assert generator.get_offset() == last
 
 
 def test_random_raw_counts_and_refuses() -> None:

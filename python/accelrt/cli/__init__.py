@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 
 from accelrt import _core
-from accelrt.cli import bench, demo, explore, info, replay, sanitize, verbose, view
+from accelrt.cli import bench, demo, explore, info, replay, sanitize, streams, verbose, view
 from accelrt.cli.bench.quiet import Patience
 from accelrt.cli.bench.rows import ROWS
 from accelrt.cli.outputs import file_argument, refusal
+from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.sizes import count_argument, seconds_argument, size_argument
 
 # Commands that read files or start programs, and need no device.
@@ -32,13 +33,19 @@ _CHUNKS_IN_FLIGHT = 3
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status."""
+    restore = streams.escape()
     given = _parser().parse_args(arguments)
     try:
         if sys.stdout is None:
             return _refuse(given, "the standard output is closed")
-        # A script's settings are read at its first call.
-        status = sanitize.run(given) if given.command == "sanitize" else _run(given)
-        sys.stdout.flush()
+        if given.command == "sanitize":
+            restore()  # the script gets the streams as the interpreter has made them
+            # A script's settings are read at its first call.
+            status = sanitize.run(given)
+            streams.settle()
+        else:
+            status = _run(given)
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader has closed the pipe
@@ -48,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_output()
         where = "" if error.filename is None else f" {error.filename}"
         return _refuse(given, f"cannot write{where}: {error.strerror}")
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, TraceError) as error:
         return _refuse(given, str(error) or "out of memory")
     return status
 
@@ -77,15 +84,17 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _refuse(given: argparse.Namespace, reason: str) -> int:
-    if sys.stderr is not None:
-        sys.stderr.write(f"accelrt {given.command}: {reason}\n")
-    return 2
+    return streams.refuse(given.command, reason)
 
 
 def _drop_output() -> None:
     """Discard the buffered output, which the interpreter would write again at its end."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):  # a script has replaced or ended it
+        return
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, descriptor)
     os.close(nowhere)
 
 

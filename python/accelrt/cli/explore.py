@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import itertools
-import json
 import os
 import shlex
 import signal
@@ -17,9 +16,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
-from accelrt.cli import outputs, terminal
+from accelrt.cli import outputs, streams, terminal
+from accelrt.cli.replay.errors import naming
 from accelrt.cli.sizes import count_argument, counted, seconds_argument
-from accelrt.cli.view import page, sources
+from accelrt.cli.view import page, profile, sources
 
 _STRATEGIES = ("random", "invert", "starve", "pct")
 _SHOWN_LINES = 12
@@ -91,9 +91,14 @@ def _timeout(text: str) -> float:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Look for a seed that fails; return 1 with one, 0 without."""
-    if not given.script.is_file():
+    """Look for a seed that fails; return 1 with one, 0 without.
+
+    Raises a `TraceError` for a profile that is damaged.
+    """
+    if not given.script.exists():
         return _refuse(f"cannot read {given.script}: no such file")
+    with naming(given.script):
+        given.script.open("rb").close()
     if (reason := outputs.refusal([given.output], [given.script])) is not None:
         return _refuse(reason)
     with tempfile.TemporaryDirectory() as folder, _Programs(given) as programs:
@@ -204,8 +209,13 @@ def _count_tasks(programs: _Programs, trace: Path) -> int:
     programs.run("seed:0", ACCELRT_PROFILE=str(trace))
     if not trace.is_file():
         return 1_000
-    events = json.loads(trace.read_bytes())["traceEvents"]
-    return sum(event.get("ph") == "X" and event.get("cat") == "task" for event in events)
+    with naming(trace):
+        events, _ = profile.read(trace)
+    return sum(map(_is_task, events))
+
+
+def _is_task(event: object) -> bool:
+    return isinstance(event, dict) and event.get("ph") == "X" and event.get("cat") == "task"
 
 
 def _say(given: argparse.Namespace, seed: int, status: int | None, said: str) -> None:
@@ -224,7 +234,7 @@ def _say(given: argparse.Namespace, seed: int, status: int | None, said: str) ->
 
 def _write_page(given: argparse.Namespace, seed: int, trace: Path) -> None:
     if not trace.is_file():
-        sys.stdout.write("no timeline: the program ended without its runtime's end\n")
+        sys.stdout.write("no timeline: the program ended before its profile was written\n")
         return
     output = given.output or Path(f"explore-{seed}.html")
     views = sources.read(trace, None)
@@ -233,5 +243,4 @@ def _write_page(given: argparse.Namespace, seed: int, trace: Path) -> None:
 
 
 def _refuse(reason: str) -> int:
-    sys.stderr.write(f"accelrt explore: {reason}\n")
-    return 2
+    return streams.refuse("explore", reason)

@@ -5,13 +5,12 @@ import html
 import json
 import linecache
 import os
-import runpy
 import sys
 import threading
-import traceback
 from pathlib import Path
 
 from accelrt import _core, accelerator, cpu
+from accelrt.cli import scripts, streams
 from accelrt.cli.outputs import file_argument, refusal
 from accelrt.cli.sizes import counted
 from accelrt.sanitizer import Finding, Report, watch_script
@@ -27,10 +26,6 @@ pre {{ background: #8881; padding: .2rem .5rem }} :root {{ color-scheme: light d
 <h1>{title}</h1>
 {sections}
 """
-
-
-# The status of what SIGINT has ended.
-_INTERRUPTED = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,21 +50,26 @@ def run(given: argparse.Namespace) -> int:
     If the script failed, an extra line says so: "nothing found" then covers only a part of it.
     """
     if (reason := _refusal(given)) is not None:
-        sys.stderr.write(f"accelrt sanitize: {reason}\n")
-        return 2
+        return streams.refuse("sanitize", reason)
     output = given.report and given.report.absolute()  # the script may change the folder
+    errors = sys.stderr  # the script may replace or detach it
+
+    def say(text: str) -> None:
+        streams.report(f"accelrt sanitize: {text}\n", errors)
+
     end, own = watch_script(given.suppress), os.getpid()
-    status = _run_script(given.script, given.arguments)
-    if status != _INTERRUPTED:
-        status = _finish() or status
-    report = end()
+    with scripts.as_main(given.script, given.arguments):
+        status = scripts.run(given.script)
+        if status != scripts.INTERRUPTED:
+            status = _finish() or status
+        report = end()
     if os.getpid() != own and not report.findings:
         return status  # a process that the script has forked: the report is its parent's
     if status:
-        sys.stderr.write(f"accelrt sanitize: {_failure(given.script, status)}\n")
-    sys.stderr.write(f"accelrt sanitize: {_title(report)}\n")
+        say(_failure(given.script, status))
+    say(_title(report))
     if report.findings or report.num_forgotten:
-        sys.stderr.write(f"{report}\n")
+        streams.report(f"{report}\n", errors)
     if output is not None and os.getpid() == own:
         _write(output, report)
     return 1 if report.findings else status
@@ -80,26 +80,11 @@ def _refusal(given: argparse.Namespace) -> str | None:
         return f"there is no file {given.script}"
     if given.report is not None and given.report.suffix not in {".json", ".html"}:
         return f"a report's name ends in .json or .html: {given.report}"
-    return refusal([given.report], [given.script])
-
-
-def _run_script(script: Path, arguments: list[str]) -> int:
-    before = sys.argv, sys.path[0]
-    sys.argv, sys.path[0] = [str(script), *arguments], str(script.parent)
     try:
-        runpy.run_path(str(script), run_name="__main__")
-    except SystemExit as end:
-        if end.code is not None and not isinstance(end.code, int):
-            sys.stderr.write(f"{end.code}\n")
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except KeyboardInterrupt:  # what was found until then is worth a look
-        return _INTERRUPTED
-    except BaseException:  # noqa: BLE001  what a script raises is shown as the interpreter shows it
-        traceback.print_exc()
-        return 1
-    finally:
-        sys.argv, sys.path[0] = before
-    return 0
+        given.script.open("rb").close()
+    except OSError as error:
+        return f"cannot read {given.script}: {error.strerror}"
+    return refusal([given.report], [given.script])
 
 
 def _finish() -> int:
@@ -109,7 +94,7 @@ def _finish() -> int:
         threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
         _wait_for_streams()
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return scripts.INTERRUPTED
     return 0
 
 
@@ -122,11 +107,11 @@ def _wait_for_streams() -> None:
             try:
                 module.synchronize(index)
             except RuntimeError as error:  # of the script's own tasks
-                sys.stderr.write(f"{error}\n")
+                streams.report(f"{error}\n")
 
 
 def _failure(script: Path, status: int) -> str:
-    if status == _INTERRUPTED:
+    if status == scripts.INTERRUPTED:
         return f"{script} was interrupted"
     return f"{script} failed with exit status {status}"
 
@@ -142,7 +127,7 @@ def _write(path: Path, report: Report) -> None:
         return
     sections = "".join(_section(finding) for finding in report.findings)
     page = _PAGE.format(title=html.escape(_title(report)), sections=sections)
-    path.write_text(page, encoding="utf-8")
+    path.write_text(page, encoding="utf-8", errors="backslashreplace")
 
 
 def _section(finding: Finding) -> str:

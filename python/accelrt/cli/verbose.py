@@ -2,7 +2,9 @@
 
 import argparse
 import contextlib
+import errno
 import json
+import os
 import sys
 import zlib
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from typing import BinaryIO
 
 from accelrt import _verbose_table
 from accelrt._verbose_records import lines_of, parse
+from accelrt.cli import streams
 from accelrt.cli.outputs import file_argument, refusal
 
 _STANDARD_INPUT = Path("-")
@@ -59,6 +62,8 @@ def run(given: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     if path == _STANDARD_INPUT:
+        if sys.stdin is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         yield sys.stdin.buffer
     else:
         with path.open("rb") as file:
@@ -66,5 +71,4 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _refuse(reason: str, status: int) -> int:
-    sys.stderr.write(f"accelrt verbose: {reason}\n")
-    return status
+    return streams.refuse("verbose", reason, status)

@@ -16,6 +16,17 @@ pub enum GeneratorError {
         /// The offset that the caller passed, directly or inside a state.
         offset: u64,
     },
+    /// A request of more words than follow the offset in the sequence of 2^64 words.
+    #[error(
+        "Cannot take {words} words of random numbers at offset {offset}: the offset afterwards \
+         must be at most {last}", last = u64::MAX - 3
+    )]
+    SequenceEnd {
+        /// The generator's offset, in words of 32 bits.
+        offset: u64,
+        /// The requested words, rounded up to a multiple of 4.
+        words: u128,
+    },
     /// A fill of a buffer whose size or address is not a multiple of the number type's size.
     #[error(
         "Cannot fill {bytes} bytes at {address:#x} with numbers of {item_bytes} bytes: size and \

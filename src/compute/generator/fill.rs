@@ -57,7 +57,8 @@ impl Generator {
     /// Fails when the generator is of another kind or runtime than the buffer, the buffer's size or
     /// address is not a multiple of the type's size, the stream is of another device, or the device
     /// has no double precision, no kernels or no readable properties. Also fails after a release or
-    /// a shutdown, and in a forked child. A failed call uses no words.
+    /// a shutdown, in a forked child, and when the offset would exceed 2^64 - 4. A failed call uses
+    /// no words.
     pub fn fill_raw(&self, buffer: &Buffer, dtype: RawType, stream: &Stream) -> Result<()> {
         self.fill(buffer, dtype.raw(), stream, Order::BehindConflicts)
     }
@@ -132,7 +133,7 @@ impl Generator {
         buffer.check_stream(stream)?;
         if stream.core().on_host {
             let core_count = cache.core_count(stream)?;
-            let (seed, first_block) = self.take(blocks)?;
+            let (seed, first_block) = self.take(blocks as u64)?;
             let filled = buffer.overwrite(stream, order, |to| {
                 HostFill(Range { seed, first_block, to, bytes, values, core_count })
             });
@@ -140,7 +141,7 @@ impl Generator {
         }
         let backend = &stream.core().backend;
         if backend.kernels().is_none() && backend.has_host_addresses() {
-            let (seed, first_block) = self.take(blocks)?;
+            let (seed, first_block) = self.take(blocks as u64)?;
             let mut numbers = vec![Block::default(); blocks];
             values.write(seed, first_block, &mut numbers);
             let words = numbers.into_iter().flatten().flat_map(u32::to_ne_bytes);
@@ -151,6 +152,6 @@ impl Generator {
         if bytes == 0 {
             return Ok(());
         }
-        launch(kernel, self.take(blocks)?, (buffer, item_bytes), stream, order)
+        launch(kernel, self.take(blocks as u64)?, (buffer, item_bytes), stream, order)
     }
 }

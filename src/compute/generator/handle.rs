@@ -132,7 +132,8 @@ impl Generator {
     }
 
     /// Computes the next `count` numbers on this thread. A fill with
-    /// [`RawType::Uint64`](crate::RawType::Uint64) would write the same numbers.
+    /// [`RawType::Uint64`](crate::RawType::Uint64) would write the same numbers. Fails, without a
+    /// change, when the offset would exceed 2^64 - 4.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -157,8 +158,10 @@ impl Generator {
     }
 
     /// As [`Generator::random_raw`], but writes the numbers to `numbers`.
+    ///
+    /// Fails, without a change, when the offset would exceed 2^64 - 4.
     pub fn random_raw_into(&self, numbers: &mut [u64]) -> Result<()> {
-        let (seed, mut block) = self.take(numbers.len().div_ceil(2))?;
+        let (seed, mut block) = self.take(numbers.len().div_ceil(2) as u64)?;
         let mut blocks = [Block::default(); 64];
         for numbers in numbers.chunks_mut(2 * blocks.len()) {
             Values::RawUint32.write(seed, block, &mut blocks);
@@ -172,8 +175,9 @@ impl Generator {
     }
 
     /// Advances the offset by `blocks` blocks. Returns the seed and the number of the first block.
-    pub(crate) fn take(&self, blocks: usize) -> Result<(u64, u64)> {
-        self.with_state(|state| (state.seed, state.take(blocks as u64)))
+    /// Fails as [`State::take`].
+    pub(crate) fn take(&self, blocks: u64) -> Result<(u64, u64)> {
+        self.with_state(|state| Ok((state.seed, state.take(blocks)?)))?
     }
 
     pub(super) fn caches(&self) -> &FillCaches {

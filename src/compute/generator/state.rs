@@ -15,7 +15,7 @@ pub(super) const BLOCK_WORDS: u64 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) seed: u64,
-    /// The number of used words, a multiple of [`BLOCK_WORDS`], modulo 2^64.
+    /// The number of used words, a multiple of [`BLOCK_WORDS`].
     offset: u64,
 }
 
@@ -37,10 +37,16 @@ impl State {
     }
 
     /// Advances the offset by `blocks` blocks. Returns the number of the first of these blocks.
-    pub(super) fn take(&mut self, blocks: u64) -> u64 {
-        let first = self.offset / BLOCK_WORDS;
-        self.offset = self.offset.wrapping_add(blocks.wrapping_mul(BLOCK_WORDS));
-        first
+    /// Fails, without a change, when the offset would exceed its largest value: after that the
+    /// words from the beginning would be used again.
+    pub(super) fn take(&mut self, blocks: u64) -> Result<u64> {
+        let (first, offset) = (self.offset / BLOCK_WORDS, self.offset);
+        let advanced = blocks.checked_mul(BLOCK_WORDS).and_then(|words| offset.checked_add(words));
+        self.offset = advanced.ok_or_else(|| {
+            let words = u128::from(blocks) * u128::from(BLOCK_WORDS);
+            Error::Generator(GeneratorError::SequenceEnd { offset, words })
+        })?;
+        Ok(first)
     }
 
     pub(super) fn to_bytes(self) -> [u8; 16] {
@@ -70,10 +76,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_offset_wraps_around() {
-        let mut state = State::at(3, u64::MAX - 3).unwrap();
-        assert_eq!(state.take(2), u64::MAX >> 2);
-        assert_eq!(state.offset(), 4);
+    fn offset_stops_at_the_end_of_the_sequence() {
+        const LAST: u64 = u64::MAX - 3;
+        for (offset, blocks) in
+            [(LAST, 1), (LAST - 4, 2), (4, u64::MAX >> 2), (4, 1 << 62), (0, u64::MAX)]
+        {
+            let mut state = State::at(3, offset).unwrap();
+            let refused = state.take(blocks).unwrap_err().to_string();
+            let words = u128::from(blocks) * 4;
+            let expected =
+                format!("Cannot take {words} words of random numbers at offset {offset}:");
+            assert!(refused.starts_with(&expected), "{refused}");
+            assert_eq!(state.offset(), offset, "a refused request takes nothing");
+        }
+        let mut state = State::at(3, LAST - 4).unwrap();
+        assert_eq!(state.take(1).unwrap(), (u64::MAX >> 2) - 1);
+        assert_eq!((state.take(0).unwrap(), state.offset()), (u64::MAX >> 2, LAST));
     }
 
     #[test]

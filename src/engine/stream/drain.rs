@@ -21,6 +21,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::engine::stream::lifecycle::StreamCounts;
 use crate::engine::stream::marks::PlacedMark;
+use crate::engine::stream::order_watch::{self, Told};
 use crate::engine::stream::receipt::discard_skipped;
 use crate::engine::stream::scheduling_hints::{HelpTimer, Stopwatch};
 use crate::engine::stream::synchronize::{Cleared, SyncPoint};
@@ -248,6 +249,10 @@ impl StreamCore {
         is_cancelled: bool,
     ) {
         context.operation = entry.operation();
+        if order_watch::is_on() {
+            // Before the task retires: a watch takes a task that retires otherwise for executed.
+            order_watch::tell(Told::Skip(self, self.progress.retired() + 1));
+        }
         discard_skipped(context.error.as_ref(), || drop_quietly(|| entry.discard()));
         context.is_marker = true; // the task may have been a marker: wakes its waiters
         let (skipped, cancelled) = if is_cancelled { (0, 1) } else { (1, 0) };

@@ -93,6 +93,8 @@ pub(crate) enum Told<'a> {
     /// The host knows that the tasks of the device's ended streams are over: it synchronises with
     /// the device of this runtime.
     HostWaitForEnded(u64, Device),
+    /// A failed stream skips its task, which has not retired yet.
+    Skip(&'a StreamCore, u64),
     /// The host knows that every recorded use of the allocation is over; it may take a view next.
     HostWaitForUses(UsedBytes, bool),
     HostAccess(UsedBytes),

@@ -16,6 +16,7 @@ use crate::engine::stream::consumer_lock::Next;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::frames;
+use crate::engine::stream::order_watch::{self, Told};
 use crate::queue::{Class, Head};
 
 thread_local! {
@@ -93,6 +94,9 @@ impl StreamCore {
             } else {
                 context.operation = entry.operation();
                 context.effects().blocked_on = None;
+                if order_watch::is_on() {
+                    order_watch::tell(Told::Skip(self, ticket));
+                }
                 drop_quietly(|| entry.discard());
                 context.is_marker = true; // the task may have been a marker: wakes its waiters
                 if SUBMITTING.get() == (self.key(), ticket) {

@@ -393,6 +393,7 @@ fn written_ranges_that_find_no_room_are_counted() {
             assert_eq!(world.watch.num_forgotten(), 0, "way {number}, range {range}");
             way(&world, 2 * range..2 * range + 1);
         }
+        way(&world, 0..1); // the last task is known to be over now
         assert_eq!(world.watch.num_forgotten(), 1024, "way {number}"); // the gaps between them
     }
 }
@@ -533,4 +534,28 @@ fn buffers_that_find_no_room_are_counted() {
         detector.tell(Told::Allocation(used), Place::default());
     }
     assert_eq!(detector.num_forgotten(), 1);
+}
+
+/// Goal: bytes that only skipped tasks were to write count as unwritten. Method: a failed stream
+/// skips a write; after the error has ended, another stream reads the bytes.
+#[test]
+fn skipped_write_leaves_bytes_unwritten() {
+    let _alone = order_watch::alone();
+    for is_written_again in [false, true] {
+        let world = World::new(BYTES);
+        let [first, second] = &world.streams;
+        first.enqueue(|| Err::<(), _>("planned")).unwrap();
+        world.write(0);
+        first.synchronize().unwrap_err();
+        if is_written_again {
+            world.write(0);
+            first.synchronize().unwrap();
+        }
+        let call = FfiCall::new(nothing as *const _, &[]).unwrap();
+        // SAFETY: as in `write`.
+        unsafe { second.launch_with_uses(call, &[(&world.buffer, Some(false))]) }.unwrap();
+        second.synchronize().unwrap();
+        let expected = if is_written_again { vec![] } else { vec![FindingKind::UninitializedRead] };
+        assert_eq!(world.found(), expected, "written again: {is_written_again}");
+    }
 }

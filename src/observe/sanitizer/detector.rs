@@ -166,6 +166,7 @@ impl Detector {
                 self.streams.wait_on_host(Point::whole(slot, ticket), is_whole);
             }
             Told::HostWaitForEnded(_, device) => self.streams.wait_for_ended(device),
+            Told::Skip(stream, ticket) => self.skip(stream, ticket),
             Told::HostWaitForUses(used, takes_view) => self.wait_for_uses(&used, takes_view),
             Told::HostAccess(used) => self.access_on_host(&used, place),
             Told::RecordedUse(used, stream) => self.record_use(&used, stream),
@@ -174,6 +175,16 @@ impl Detector {
             }
             Told::Free(used) => self.free(&used, place),
             Told::Departure(address, bytes) => self.depart(address, bytes),
+        }
+    }
+
+    /// A failed stream has skipped a task, which has written nothing.
+    fn skip(&mut self, stream: &StreamCore, ticket: u64) {
+        let Some(slot) = self.streams.known_slot(stream.key()) else { return };
+        for address in self.streams.take_writes(slot, ticket) {
+            if let Some(life) = self.lives.get_mut(&address) {
+                life.written.skip(Point::whole(slot, ticket));
+            }
         }
     }
 
@@ -291,7 +302,7 @@ impl Detector {
             find(FindingKind::UseAfterFree, Some(FoundUse::of_host("free", freed)), &new);
         } else {
             // A callable may write the buffer that it gets.
-            if !new.may_write() && !new.is_kept && !life.is_written(&new.range) {
+            if !new.may_write() && !new.is_kept && !life.written.covers(&new.range) {
                 find(FindingKind::UninitializedRead, None, &new);
             }
             // What the host does beside the host is no order of ours: one access in another, locks.
@@ -307,7 +318,12 @@ impl Detector {
                 let (first, second) = if is_later { (&new, other) } else { (other, &new) };
                 find(kind, Some(FoundUse::of(first)), second);
             }
-            self.num_forgotten += life.add(new, is_done, is_reached);
+            let writes = new.may_write() && user.stream.is_some();
+            let is_retired = |task: Point| streams.has_retired(task);
+            self.num_forgotten += life.add(new, is_done, is_reached, is_retired);
+            if writes {
+                self.streams.note_write(point, address);
+            }
         }
         for finding in found {
             self.note(finding);
@@ -373,7 +389,7 @@ impl Detector {
         }
         let life = self.life_of(used);
         // The host may write by its view.
-        let num_forgotten = if takes_view { life.write(&used.range) } else { 0 };
+        let num_forgotten = if takes_view { life.written.write(&used.range) } else { 0 };
         let recorded = life.uses.iter().filter(|it| it.is_recorded && it.open == 0);
         let points: Vec<Point> = recorded.map(|it| it.point).collect();
         self.num_forgotten += num_forgotten;
@@ -451,7 +467,7 @@ impl Detector {
         };
         let life = self.life_of(used);
         let is_same_stream = |point: Point| point.slot == slot;
-        self.num_forgotten += life.add(marker, |_| false, is_same_stream);
+        self.num_forgotten += life.add(marker, |_| false, is_same_stream, |_| false);
     }
 
     /// A free waits for the home stream and for recorded uses. A task that keeps the buffer has

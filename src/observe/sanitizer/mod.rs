@@ -9,6 +9,7 @@
 //! * [`streams`]: what is before the next task of each stream, and what the host knows to be over
 //! * [`timeline`]: one stream of them
 //! * [`shadow`]: the uses of each allocation's bytes
+//! * [`written`]: which of its bytes have contents
 //! * [`detector`]: both, driven by what is told
 //! * [`finding`]: what is found, and what would order it
 //! * [`watch`]: watches of a runtime
@@ -28,3 +29,4 @@ mod streams;
 mod tests;
 mod timeline;
 pub(crate) mod watch;
+mod written;

@@ -1,4 +1,4 @@
-//! The shadow of one allocation: which tasks use which of its bytes, and which were written.
+//! The shadow of one allocation: which tasks use which of its bytes.
 
 use std::ops::Range;
 
@@ -7,12 +7,10 @@ use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::order_watch::Place;
 use crate::observe::sanitizer::clock::Point;
 use crate::observe::sanitizer::timeline::StreamName;
+use crate::observe::sanitizer::written::Written;
 
-/// The most uses, and the most written ranges, of one allocation that are known.
+/// The most uses of one allocation that are known.
 const MOST_USES: usize = 1024;
-
-/// The bytes of an allocation of any size.
-const EVERYTHING: Range<usize> = 0..usize::MAX;
 
 /// What uses memory.
 #[derive(Clone, Copy, Debug)]
@@ -82,27 +80,33 @@ pub(super) struct Life {
     pub(super) made: Option<Place>,
     pub(super) freed: Option<Place>,
     pub(super) uses: Vec<ShadowUse>,
-    /// Sorted, apart from each other.
-    written: Vec<Range<usize>>,
+    pub(super) written: Written,
 }
 
 impl Life {
     pub(super) fn new(address: u64, bytes: usize, made: Option<Place>) -> Self {
-        let written = if made.is_some() { Vec::new() } else { vec![EVERYTHING] };
+        let written = if made.is_some() { Written::nothing() } else { Written::everything() };
         Self { address, bytes, made, freed: None, uses: Vec::new(), written }
     }
 
     /// Adds a use, and forgets those that it hides and those that `is_done`. What finds one that
-    /// `is_reached` unordered finds the new one too. Returns how many others were forgotten.
+    /// `is_reached` unordered finds the new one too. `is_retired` is that of [`Written::write_by`].
+    /// Returns how many others were forgotten.
     pub(super) fn add(
         &mut self,
         new: ShadowUse,
         is_done: impl Fn(Point) -> bool,
         is_reached: impl Fn(Point) -> bool,
+        is_retired: impl Fn(Point) -> bool,
     ) -> u64 {
         self.uses.retain(|old| !(is_done(old.point) || new.hides(old) && is_reached(old.point)));
         let writes = new.may_write() && !new.is_marker;
-        let num_unwritten = if writes { self.write(&new.range) } else { 0 };
+        let is_task = new.user.stream.is_some();
+        let num_unwritten = match (writes, is_task) {
+            (true, true) => self.written.write_by(new.point, &new.range, is_retired),
+            (true, false) => self.written.write(&new.range),
+            (false, _) => 0,
+        };
         self.uses.push(new);
         if self.uses.len() <= MOST_USES {
             return num_unwritten;
@@ -117,26 +121,5 @@ impl Life {
         (ended.point, ended.open) = (end(ended.point), 0);
         self.uses.retain(|old| !(ended.point.reaches(old.point) && ended.hides(old)));
         self.uses.push(ended);
-    }
-
-    /// Notes that the bytes have contents. Returns how many gaps between what was written found no
-    /// room: all bytes count as written then.
-    pub(super) fn write(&mut self, range: &Range<usize>) -> u64 {
-        let first = self.written.partition_point(|known| known.end < range.start);
-        let end = self.written.partition_point(|known| known.start <= range.end);
-        let mut joined = range.clone();
-        for known in self.written.drain(first..end) {
-            joined = joined.start.min(known.start)..joined.end.max(known.end);
-        }
-        self.written.insert(first, joined);
-        if self.written.len() <= MOST_USES {
-            return 0;
-        }
-        std::mem::replace(&mut self.written, vec![EVERYTHING]).len() as u64 - 1
-    }
-
-    pub(super) fn is_written(&self, range: &Range<usize>) -> bool {
-        let place = self.written.partition_point(|known| known.end < range.end);
-        self.written.get(place).is_some_and(|known| known.start <= range.start)
     }
 }

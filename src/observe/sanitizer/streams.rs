@@ -175,6 +175,23 @@ impl Streams {
         Point::whole(slot, ticket)
     }
 
+    /// True for a task that its stream has executed or skipped.
+    pub(super) fn has_retired(&self, task: Point) -> bool {
+        self.timelines.get(&task.slot).is_none_or(|timeline| timeline.has_retired(task.ticket))
+    }
+
+    /// A task that may be skipped writes to the allocation at an address.
+    pub(super) fn note_write(&mut self, task: Point, address: u64) {
+        if let Some(timeline) = self.timelines.get_mut(&task.slot) {
+            timeline.note_write(task.ticket, address);
+        }
+    }
+
+    /// The addresses of the allocations that a task would have written to.
+    pub(super) fn take_writes(&mut self, slot: Slot, ticket: u64) -> Vec<u64> {
+        self.timelines.get_mut(&slot).map_or_else(Vec::new, |it| it.take_writes(ticket))
+    }
+
     /// The step in which a task that may run still was enqueued.
     pub(super) fn step_of(&self, point: Point) -> Option<u64> {
         self.timelines.get(&point.slot)?.step_of(point.ticket)

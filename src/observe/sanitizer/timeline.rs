@@ -27,6 +27,8 @@ pub(super) struct Timeline {
     pub(super) last: u64,
     /// The tasks that may run still, and the step of the watch in which each was enqueued.
     steps: VecDeque<(u64, u64)>,
+    /// The tasks that may be skipped, and the address of each allocation that they write to.
+    writes: VecDeque<(u64, u64)>,
     /// When it was told of last, as a count of such times.
     pub(super) told: u64,
     /// The last task inside of which accesses ended, and how many did.
@@ -46,6 +48,7 @@ impl Timeline {
             first: None,
             last: 0,
             steps: VecDeque::new(),
+            writes: VecDeque::new(),
             told: 0,
             inside: (0, 0),
             past: VecDeque::from([(0, Arc::default())]),
@@ -60,7 +63,29 @@ impl Timeline {
         while self.steps.front().is_some_and(|(known, _)| *known <= retired) {
             self.steps.pop_front();
         }
+        while self.writes.front().is_some_and(|(known, _)| *known <= retired) {
+            self.writes.pop_front();
+        }
         self.steps.push_back((ticket, step));
+    }
+
+    /// True for a task that the stream has executed or skipped.
+    pub(super) fn has_retired(&self, ticket: u64) -> bool {
+        self.progress.as_ref().is_none_or(|progress| progress.retired() >= ticket)
+    }
+
+    pub(super) fn note_write(&mut self, ticket: u64, address: u64) {
+        // What a task that runs does inside comes later than tasks behind it, and is not skipped.
+        if self.writes.back().is_none_or(|(last, _)| *last <= ticket) {
+            self.writes.push_back((ticket, address));
+        }
+    }
+
+    /// The addresses that [`Self::note_write`] has noted for a task.
+    pub(super) fn take_writes(&mut self, ticket: u64) -> Vec<u64> {
+        let until = self.writes.partition_point(|(known, _)| *known <= ticket);
+        let ended = self.writes.drain(..until);
+        ended.filter(|(known, _)| *known == ticket).map(|(_, address)| address).collect()
     }
 
     /// The step in which a task was enqueued; `None` for one that is over, or was not told of.

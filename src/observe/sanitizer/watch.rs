@@ -71,7 +71,9 @@ impl OrderWatcher for Watcher {
 
     fn tell(&self, told: Told<'_>) {
         let runtime = match &told {
-            Told::Wait(stream, ..) | Told::HostWait(stream, ..) => Some(stream.lifecycle.runtime),
+            Told::Wait(stream, ..) | Told::HostWait(stream, ..) | Told::Skip(stream, ..) => {
+                Some(stream.lifecycle.runtime)
+            }
             Told::HostWaitForUses(used, _)
             | Told::HostAccess(used)
             | Told::RecordedUse(used, _)
@@ -85,6 +87,7 @@ impl OrderWatcher for Watcher {
             Told::HostWait(..)
             | Told::HostWaitForEnded(..)
             | Told::HostWaitForUses(..)
+            | Told::Skip(..)
             | Told::RecordedUse(..)
             | Told::Departure(..) => Place::default(),
             _ => self.place(),

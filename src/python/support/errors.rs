@@ -56,7 +56,9 @@ impl From<Error> for PyErr {
         match error {
             Error::Config(_)
             | Error::Generator(
-                GeneratorError::InvalidOffset { .. } | GeneratorError::FillAlignment { .. },
+                GeneratorError::InvalidOffset { .. }
+                | GeneratorError::SequenceEnd { .. }
+                | GeneratorError::FillAlignment { .. },
             )
             | Error::Event(EventError::WithoutTiming | EventError::NotRecorded)
             | Error::Program(ProgramError::LaunchSize { .. } | ProgramError::NoSuchKernel { .. })

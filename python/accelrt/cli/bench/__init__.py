@@ -70,7 +70,7 @@ def run(
     shown = Style.of(sys.stdout).bold(head.rstrip("\n"))
     sys.stdout.write(f"{machine.facts()}\n\n{shown}\n{''.join(rest)}")
     if json_file is not None:
-        json_file.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n")
+        json_file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import accelrt
-from accelrt.cli import terminal
+from accelrt.cli import streams, terminal
 from accelrt.cli.demo import kernels, picture, verdict
 from accelrt.cli.demo.job import FileChangedError, Job, Outcome
 from accelrt.cli.demo.lane import Lane, WrongResultError
@@ -36,15 +36,12 @@ def run(file: Path | None, *, lane_count: int, chunk_bytes: int) -> int:
         _check_memory(lane_count, chunk_bytes)
         report = _demonstrate(path, total_bytes, lane_count, chunk_bytes)
     except (_UnusableError, FileChangedError) as error:
-        sys.stderr.write(f"accelrt demo: {error}\n")
-        return 2
+        return streams.refuse("demo", str(error))
     except OSError as error:
-        sys.stderr.write(f"accelrt demo: cannot read {path}: {error.strerror}\n")
-        return 2
+        return streams.refuse("demo", f"cannot read {path}: {error.strerror}")
     except WrongResultError as error:
         wrong = Style.of(sys.stderr).bad("WRONG")
-        sys.stderr.write(f"accelrt demo: {wrong}: {error}\n")
-        return 1
+        return streams.refuse("demo", f"{wrong}: {error}", 1)
     sys.stdout.write(report)
     return 0
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 
 from accelrt import _core
-from accelrt.cli import outputs
+from accelrt.cli import outputs, streams
 from accelrt.cli.replay import minimum, plot, progress, recommend, table, traces
 from accelrt.cli.replay.checks import Tally
 from accelrt.cli.replay.errors import TraceError
@@ -257,5 +257,4 @@ def _check(given: argparse.Namespace, read: list[traces.Trace]) -> Tally:
 
 
 def _refuse(reason: str) -> int:
-    sys.stderr.write(f"accelrt replay: {reason}\n")
-    return 2
+    return streams.refuse("replay", reason)

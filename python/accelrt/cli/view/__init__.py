@@ -9,7 +9,7 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from accelrt.cli import outputs, terminal
+from accelrt.cli import outputs, streams, terminal
 from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.replay.policies import POLICIES, Replays, policies_argument
 from accelrt.cli.view import page, sources
@@ -124,5 +124,4 @@ def _read(given: argparse.Namespace) -> list[list[page.View]]:
 
 
 def _refuse(reason: str) -> int:
-    sys.stderr.write(f"accelrt view: {reason}\n")
-    return 2
+    return streams.refuse("view", reason)

@@ -51,7 +51,7 @@ def write(path: Path, title: str, views: Sequence[View], *, compares: bool = Fal
     frame = (folder / "page" / "page.html").read_text("utf-8")
     # In one pass: what is put in is not looked at again.
     text = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
-    content = text.encode("utf-8", "replace")
+    content = text.encode("utf-8", "backslashreplace")
     path.write_bytes(content)
     return len(content)
 

@@ -33,6 +33,8 @@ _NS_DIGITS = 3
 # Longer numbers are none that a record needs, and Python refuses to read the longest.
 _MOST_DIGITS = 40
 _BAD = "bad records"
+# The name of a slice, counter, process or phase whose record has none.
+_UNNAMED = "unnamed"
 _MOST_DROPPED = 1 << 64
 # Ends and starts that touch may be rounded past each other.
 _TOUCHING_NS = 1
@@ -152,7 +154,7 @@ class _Reader:
                 raise _BadRecordError(message)
             self._add_slice(start, start + duration, self._track(record), record)
         else:
-            self._read_other(index, record, shown(record.get("ph")))
+            self._read_other(index, record, _text(record.get("ph")) or _UNNAMED)
 
     def _read_other(self, index: int, record: dict[str, Any], phase: str) -> None:
         if phase == "M":
@@ -165,7 +167,7 @@ class _Reader:
             self._read_counter(index, record)
         elif phase in {"i", "I"}:
             time = _ns(index, record, "ts")
-            track, name = self._track(record), self._names.number(_name(record))
+            track, name = self._track(record), self._names.number(_name(record) or _UNNAMED)
             self._instants.append((time, track, name))
         else:
             self._skipped[phase] += 1
@@ -175,20 +177,21 @@ class _Reader:
         try:
             known = self._known.get((pid, tid))
         except TypeError:  # no number and no text
-            return self._tracks.number((shown(pid), shown(tid)))
+            return self._tracks.number((_text(pid), _text(tid)))
         if known is None:
-            known = self._known[pid, tid] = self._tracks.number((shown(pid), shown(tid)))
+            known = self._known[pid, tid] = self._tracks.number((_text(pid), _text(tid)))
         return known
 
     def _add_slice(self, start: int, end: int, track: int, record: dict[str, Any]) -> None:
-        name, detail = self._names.number(_name(record)), self._detail(record)
+        name, detail = self._names.number(_name(record) or _UNNAMED), self._detail(record)
         self._slices.append((start, -end, track, name, detail, _kind(record)))
 
     def _read_bound(self, index: int, record: dict[str, Any]) -> None:
         time, track = _ns(index, record, "ts"), self._track(record)
         begun = None
         if record["ph"] == "B":
-            begun = self._names.number(_name(record)), self._detail(record), _kind(record)
+            name = self._names.number(_name(record) or _UNNAMED)
+            begun = name, self._detail(record), _kind(record)
         self._bounds[track].append((time, begun))
 
     def _pair_bounds(self) -> None:
@@ -213,11 +216,12 @@ class _Reader:
     def _read_name(self, record: dict[str, Any]) -> None:
         given = record.get("args")
         values = given if isinstance(given, dict) else {}
-        process, thread = shown(record.get("pid")), shown(record.get("tid"))
+        process, thread = _text(record.get("pid")), _text(record.get("tid"))
         kind = _name(record)
         key = (process, "") if kind.startswith("process") else (process, f"={thread}")
         if kind in {"process_name", "thread_name"}:
-            self._labels[key] = shown(values.get("name", ""))
+            # An empty name does not replace one that is known.
+            self._labels[key] = _text(values.get("name")) or self._labels.get(key, "")
         elif kind in {"process_sort_index", "thread_sort_index"}:
             place = _finite(values.get("sort_index"))
             if place is not None:
@@ -237,7 +241,7 @@ class _Reader:
         for key, value in (given if isinstance(given, dict) else {}).items():
             number = _finite(value)
             if number is not None:
-                series = shown(record.get("pid")), _name(record), shown(key)
+                series = _text(record.get("pid")), _name(record), _text(key)
                 self._counters[series].append((time, float(number)))
 
     def _detail(self, record: dict[str, Any]) -> int:
@@ -282,7 +286,8 @@ class _Reader:
             "tracks": self._track_heads(),
             "rows": rows,
             "counters": [
-                [self._label((process, ""), f"process {process}"), name, key]
+                # Of a name and a key the page shows one where they are equal.
+                [self._label(process), name or key or _UNNAMED, key or name or _UNNAMED]
                 for process, name, key in self._counters
             ],
             "skipped": dict(self._skipped),
@@ -335,14 +340,19 @@ class _Reader:
                 self._skipped["f without s"] += 1
         return sorted(pairs)
 
-    def _label(self, key: tuple[str, str], otherwise: str) -> str:
-        return self._labels.get(key) or otherwise
+    def _label(self, process: str, thread: str | None = None) -> str:
+        """Return the name of a process, or of a thread of it; else its number."""
+        if thread is None:
+            known, noun, number = self._labels.get((process, "")), "process", process
+        else:
+            known, noun, number = self._labels.get((process, f"={thread}")), "thread", thread
+        return known or (f"{noun} {number}" if number else f"{_UNNAMED} {noun}")
 
     def _track_heads(self) -> list[dict[str, Any]]:
         return [
             {
-                "process": self._label((process, ""), f"process {process}"),
-                "thread": self._label((process, f"={thread}"), f"thread {thread}"),
+                "process": self._label(process),
+                "thread": self._label(process, thread),
                 "pid": process,
                 "tid": thread,
                 "place": [
@@ -375,8 +385,16 @@ def _ns(index: int, record: dict[str, Any], key: str) -> int:
 
 
 def _name(record: dict[str, Any]) -> str:
-    name = record.get("name", "")
-    return name if isinstance(name, str) else shown(name)
+    name = record.get("name")
+    if isinstance(name, str) and not name.isspace():
+        return name  # of any length
+    return _text(name)
+
+
+def _text(value: object) -> str:
+    """Return a name or a number as a page shows it; an empty text for a missing or blank one."""
+    text = "" if value is None else shown(value)
+    return "" if text.isspace() else text
 
 
 def _kind(record: dict[str, Any]) -> int:

@@ -1,0 +1,150 @@
+"""Goal: a file that a command cannot use is one line on standard error and status 2.
+
+Method: contents that are empty, cut off, of another format or of wrong types, under each ending
+that a command reads; profiles that a program under `explore` leaves behind.
+"""
+
+import gzip
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accelrt import cli
+from accelrt.cli.replay.errors import TraceError
+from processes import run
+
+NAN = float("nan")
+TABLE = (Path(__file__).parents[2] / "tests/data/own_gpt_fixed.ops.csv").read_bytes()
+PROFILE = json.dumps({"traceEvents": [{"ph": "X", "ts": 1, "dur": 2, "name": "a"}]}).encode()
+SNAPSHOT = {"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 2}]]}
+
+
+def with_trace(*entries: object) -> bytes:
+    return pickle.dumps({"segments": [], "device_traces": [list(entries)]})
+
+
+def with_segment(**segment: object) -> bytes:
+    return pickle.dumps({"segments": [{"device": 0, **segment}], "device_traces": []})
+
+
+# None of them can be used, by any command and under any ending.
+UNUSABLE: dict[str, bytes] = {
+    "empty": b"",
+    "binary": bytes(range(256)) * 8,
+    "cut profile": PROFILE[:-5],
+    "cut pickle": pickle.dumps(SNAPSHOT)[:-9],
+    "cut gzip": gzip.compress(PROFILE)[:-4],
+    "packed bytes": gzip.compress(b"\0\1"),
+    "empty list": b"[]",
+    "no list": b'{"traceEvents": 3}',
+    "deep": b"[" * 100_000,
+    "long number": b'{"traceEvents": [{"ph": "X", "dur": 1, "ts": %b}]}' % (b"9" * 5000),
+    "NaN": b'{"traceEvents": [{"ph": "X", "ts": NaN}, {"ph": "C", "ts": 1, "args": {"a": NaN}}]}',
+    "wrong types": b'{"traceEvents": [3, null, "a", [], {"ph": 3}, {"ph": "X", "ts": {}}]}',
+    "pickled list": pickle.dumps([]),
+    "pickled wrong types": pickle.dumps({"segments": 3, "device_traces": [[3]]}),
+    "pickled entry": with_trace(3),
+    "pickled action": with_trace({"action": ["alloc"]}),
+    "pickled number": with_trace({"action": "alloc", "addr": "x", "size": NAN}),
+    "pickled blocks": with_segment(blocks=3, address=1, total_size=2),
+    "pickled block": with_segment(blocks=[{"size": "a", "state": 3}], address=1, total_size=2),
+    "cut table": TABLE[:10],
+}
+
+
+def one_line(capsys: pytest.CaptureFixture[str], file: Path, *command: str) -> None:
+    assert cli.main([*command, str(file)]) in {1, 2}
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.startswith(f"accelrt {command[0]}: ")
+    assert errors.count("\n") == 1
+    assert file.name in errors
+
+
+@pytest.mark.parametrize(
+    "command", [["view"], ["replay"], ["replay", "--minimum"], ["replay", "--check"], ["verbose"]]
+)
+@pytest.mark.parametrize("ending", [".json", ".json.gz", ".pickle", ".ops.csv", ".txt"])
+def test_unusable_files_are_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+    ending: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / f"file{ending}"
+    one_line(capsys, file, *command)  # it is missing
+    for content in UNUSABLE.values():
+        file.write_bytes(content)
+        one_line(capsys, file, *command)
+    file.unlink()
+    file.mkdir()
+    one_line(capsys, file, *command)
+    assert sorted(tmp_path.iterdir()) == [file]
+
+
+def test_demo_and_bench_name_unusable_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in (tmp_path, tmp_path / "missing"):
+        one_line(capsys, file, "demo")
+    (tmp_path / "empty").touch()
+    one_line(capsys, tmp_path / "empty", "demo")
+
+    def fails(*_: object) -> int:
+        message = f"cannot read {tmp_path}: it is damaged"
+        raise TraceError(message)
+
+    monkeypatch.setattr("accelrt.cli.bench.run", fails)
+    one_line(capsys, tmp_path, "bench", "--traces")
+
+
+# A program that leaves a profile, as if its process had been killed while it wrote that.
+LEAVES = """
+import os, sys
+from pathlib import Path
+if "ACCELRT_PROFILE" in os.environ:
+    Path(os.environ["ACCELRT_PROFILE"]).write_bytes({content!r})
+sys.exit("seed:0," not in os.environ["ACCELRT_CPU_SCHEDULE"])
+"""
+DAMAGED = ("empty", "binary", "cut profile", "empty list", "no list", "wrong types", "deep")
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_explore_names_damaged_profiles(tmp_path: Path, damage: str) -> None:
+    script, page = tmp_path / "script.py", tmp_path / "page.html"
+    script.write_text(LEAVES.format(content=UNUSABLE[damage]))
+    options = ("--strategy", "pct") if damage in {"cut profile", "no list"} else ()
+    ended = run("-m", "accelrt", "explore", *options, "-o", str(page), "-n", "2", str(script))
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("accelrt explore: cannot read /")
+    assert "/trace.json: " in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert ended.stdout.startswith("" if options else "seed 1 fails, exit status 1\n")
+    assert not page.exists()
+
+
+def test_explore_says_why_no_timeline_is_there(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("raise SystemExit(1)")
+    ended = run("-m", "accelrt", "explore", "-n", "1", str(script))
+    assert (ended.returncode, ended.stderr) == (1, "")
+    last = "no timeline: the program ended before its profile was written\n"
+    assert ended.stdout.endswith(f"\n{last}")
+
+
+def test_bench_writes_records_in_any_locale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def records(_: Any) -> list[dict[str, str]]:
+        return [{"name": "Q1", "what": "\ud800"}]
+
+    monkeypatch.setattr("accelrt.cli.bench.table.records", records)
+    monkeypatch.setattr("accelrt.cli.bench.table.text", lambda _: "a\n")
+    file = tmp_path / "out.json"
+    assert cli.main(["bench", "--json", str(file), "--rows", "Q"]) == 0
+    assert json.loads(file.read_text("utf-8")) == records(None)
