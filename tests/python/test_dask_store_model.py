@@ -12,6 +12,7 @@ import os
 import random
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -196,7 +197,7 @@ class Program:
         """Run a thread's operations, until one of any thread fails."""
         draw = Draw(seed)
         names = ["read"] * 9 + ["write"] * 5 + ["write_host"] * 5 + ["delete"] * 2
-        names += ["take", "send", "spill", "evict", "look", "set_default"]
+        names += ["take", "send", "call", "spill", "evict", "look", "set_default", "write_queued"]
         done = Counter[str]()
         try:
             for _ in range(operations):
@@ -226,6 +227,18 @@ class Program:
         content = made(key, change.version, draw.choice(SIZES))
         buffer = accelrt.empty(len(content), device="cpu:1")
         memoryview(buffer)[:] = content
+        self.store[f"x-{key}"] = buffer
+        self.model.end_change(key, change)
+
+    def write_queued(self, draw: Draw, key: int) -> None:
+        """Write a value whose bytes a queued copy brings: it leaves only after the copy."""
+        change = self.model.begin_change(key, is_write=True)
+        assert change.version is not None
+        content = made(key, change.version, draw.choice(SIZES))
+        buffer, stream = accelrt.empty(len(content), device="cpu:1"), accelrt.Stream("cpu:1")
+        with stream:
+            stream.launch_host(time.sleep, 0.001)
+            buffer.copy_(content, non_blocking=True)
         self.store[f"x-{key}"] = buffer
         self.model.end_change(key, change)
 
@@ -265,6 +278,16 @@ class Program:
         with self.model.reading(key) as found, may_fail(found):
             sent = asyncio.run(self.store.during([f"x-{key}"], call, is_sent=True))
             found.append(version_of(key, sent.pinned if isinstance(sent, OnHost) else sent))
+
+    def call(self, _draw: Draw, key: int) -> None:
+        """Read inside a call of dask: what was brought before may be old by then."""
+
+        async def read() -> None:
+            await asyncio.sleep(0)
+            with self.model.reading(key) as found, may_fail(found):
+                found.append(version_of(key, self.store[f"x-{key}"]))
+
+        asyncio.run(self.store.during([f"x-{key}"], read))
 
     def spill(self, _draw: Draw, _key: int) -> None:
         self.store._spill({})
