@@ -361,7 +361,7 @@ class Packed:
         return bytes, (1,)
 
 
-def test_callable_requests_memory_while_a_file_is_written(store: DeviceStore) -> None:
+def test_callable_requests_during_a_write(store: DeviceStore) -> None:
     """The write waits for the callable, and the callable for memory that other values have."""
     stream, is_written = accelrt.Stream("cpu:1", dedicated=True), threading.Event()
     requested = list[int]()

@@ -418,6 +418,7 @@ def test_memory_monitor_writes_on_a_thread(
         monitor=SimpleNamespace(get_process_memory=lambda: 0 if len(store.disk) == 3 else 100),
         local_directory=store._files.directory,
         periodic_callbacks={},
+        status=None,
         digest_metric=lambda *_: None,
     )
 
