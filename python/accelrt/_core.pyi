@@ -12,6 +12,7 @@ from typing import (
     Any,
     Final,
     Generic,
+    Literal,
     Never,
     Protocol,
     Self,
@@ -121,6 +122,7 @@ __all__ = [
     "memory_stats",
     "memory_uses",
     "mkl_allocator",
+    "must_not_wait",
     "openmp_library",
     "ordered",
     "parse_bytes",
@@ -149,6 +151,7 @@ __all__ = [
     "use_mkl_allocator",
     "verbose_level",
     "verbose_library_version",
+    "work_state",
     "writes",
     "zeros",
 ]
@@ -1118,6 +1121,14 @@ def take_memory_snapshot(kind: str) -> dict[str, Any]:
 
 def memory_uses() -> list[tuple[str, str | None, str, int | None, int, int]]:
     """The bytes of blocks in use on the devices of these kinds, the most first."""
+
+def work_state(memory: Buffer | View) -> Literal["done", "pending", "failed", "released"]:
+    """The state of the recorded uses of a buffer or view: "done", "pending", "failed" or "released".
+    Does not block, and receives no failure.
+    """
+
+def must_not_wait() -> bool:
+    """True on threads that call the callables of `launch_host`. Waits for unfinished work fail there."""
 
 def memory_snapshot(kind: str) -> list[dict[str, Any]]:
     """The segments of a kind's devices, in the format of torch's snapshots."""

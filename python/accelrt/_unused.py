@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Iterator, Mapping
 
 _Key = TypeVar("_Key")
 
@@ -16,14 +16,13 @@ _HELD = [object()]
 _UNUSED = sys.getrefcount(_HELD[0])
 
 
-def first_unused(values: Mapping[_Key, object], excluded: Container[_Key]) -> _Key | None:
-    """Return the first key of a value that only `values` has, may be under several keys."""
+def unused(values: Mapping[_Key, object]) -> Iterator[_Key]:
+    """Yield, in order, the keys of values that only `values` has, may be under several keys."""
     keys_of: Counter[int] | None = None
     for key in values:
         others = sys.getrefcount(values[key]) - _UNUSED
         if others > 0:
             keys_of = keys_of or Counter(map(id, values.values()))
             others -= keys_of[id(values[key])] - 1
-        if others <= 0 and key not in excluded:
-            return key
-    return None
+        if others <= 0:
+            yield key

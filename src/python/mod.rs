@@ -78,6 +78,7 @@ mod _core {
                 PyReplayTimeline, TableError,
             },
             view::{PyView, as_buffer},
+            work_state::work_state,
         },
         objects::{
             contexts::{enter_index, exit_index},
@@ -96,7 +97,10 @@ mod _core {
             stream::PyStream,
             tags::{current_memory_tag, enter_memory_tag, exit_memory_tag},
         },
-        support::errors::{DeviceLost, OutOfMemoryError, StreamError},
+        support::{
+            errors::{DeviceLost, OutOfMemoryError, StreamError},
+            waiting::must_not_wait,
+        },
     };
 
     /// Adds what pyo3's macros cannot: the check of the interpreter, error attributes and `launch`.

@@ -3,6 +3,7 @@
 import array
 import gc
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import accelrt
+from accelrt import _core
 from gates import NATIVE, Gate, libc
 from kinds import KIND, content, host_cores
 from kinds import module as kind_module
@@ -280,3 +282,41 @@ def test_shared_memory_is_counted_apart_and_against_the_device() -> None:
     module.empty_cache()
     module.reset_peak_memory_stats()
     assert module.shared_memory_stats()["allocated_bytes.all.peak"] == 0
+
+
+@host_cores
+def test_work_state_receives_no_failure() -> None:
+    stream, gate = accelrt.Stream(KIND, dedicated=True), threading.Event()
+    buffer = accelrt.empty(8, device=KIND)
+    view = buffer[4:].view("uint8")
+
+    def states() -> list[str]:
+        return [_core.work_state(it) for it in (buffer, view)]
+
+    assert states() == ["done", "done"]
+    stream.launch_host(gate.wait)
+    with stream:
+        buffer.fill_(1)
+    assert states() == ["pending", "pending"]
+    stream.launch_host(lambda: 1 / 0)
+    with stream:
+        buffer.fill_(2)
+    gate.set()
+    while not stream.query():
+        pass
+    assert states() == ["failed", "failed"]
+    with pytest.raises(accelrt.StreamError, match="division by zero"):
+        stream.synchronize()
+    assert states() == ["done", "done"]
+    buffer.release()
+    assert states() == ["released", "released"]
+    assert _core.work_state(accelrt.as_buffer(b"lent")) == "done"
+    with pytest.raises(TypeError, match="expected a Buffer or a View, not bytes"):
+        _core.work_state(b"")  # type: ignore[arg-type]
+
+
+@host_cores
+def test_callables_must_not_wait() -> None:
+    stream = accelrt.Stream(KIND, dedicated=True)
+    assert not _core.must_not_wait()
+    assert stream.launch_host(_core.must_not_wait).result()

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from weakref import WeakSet
 
 import pytest
 from distributed.comm import utils as comm_utils
@@ -23,7 +22,7 @@ import accelrt
 from accelrt.dask import Devices, DeviceStore
 from accelrt.dask.files import Files, SpilledFile
 from accelrt.dask.frames import STORING, OnHost, Receiving, Sent
-from accelrt.dask.worker import StreamThreadPoolExecutor, _bring_by_a_thread
+from accelrt.dask.worker import _bring_by_a_thread
 from bounded import bounded
 from dask_stores import LIMIT_S, VALUE_BYTES, fill, full, limited, made_store
 from kinds import KIND
@@ -98,6 +97,63 @@ def test_popitem_empties_the_store(store: DeviceStore) -> None:
     assert (keys, len(store)) == (["x-0", "x-1", "x-2", "x-3"], 0)
     with pytest.raises(KeyError, match="empty"):
         store.popitem()
+
+
+def test_popitem_finds_what_is_added_meanwhile(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is a value at each moment, although the first one is deleted."""
+    store["old"], pop = "old", store.pop
+
+    def change_before(key: str) -> object:
+        monkeypatch.setattr(store, "pop", pop)
+        store["new"] = "new"
+        del store["old"]
+        return pop(key)
+
+    monkeypatch.setattr(store, "pop", change_before)
+    assert (store.popitem(), len(store)) == (("new", "new"), 0)
+
+
+@pytest.mark.parametrize("place", ["device", "host", "disk"])
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_read_in_a_call_is_current(
+    store: DeviceStore,
+    place: str,
+    is_sent: bool,  # noqa: FBT001
+) -> None:
+    """A value that was replaced after the call began is not returned, nor is a deleted one."""
+    fill(store, 2)
+    if place != "device":
+        assert [store._spill({}) for _ in range(2)] == [VALUE_BYTES] * 2
+    if place == "disk":
+        assert store.evict() > 0
+        assert store.evict() > 0
+
+    async def read() -> tuple[object, object]:
+        store["x-0"] = "new"
+        del store["x-1"]
+        return store["x-0"], store.get("x-1")
+
+    assert asyncio.run(store.during(list(store), read, is_sent=is_sent)) == ("new", None)
+
+
+def test_failed_read_in_a_call_is_current(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of a value that was replaced after it is not raised."""
+
+    def fail(*_given: object) -> None:
+        raise RuntimeError
+
+    async def read() -> object:
+        store["x"] = "new"
+        return store["x"]
+
+    store["x"] = b"old"
+    assert store.evict() > 0
+    monkeypatch.setattr(Files, "read", fail)
+    assert asyncio.run(store.during(["x"], read)) == "new"
 
 
 def test_what_a_call_reads_stays_where_it_is_until_it_has_read_it(store: DeviceStore) -> None:
@@ -326,37 +382,6 @@ def test_a_value_is_stored_without_a_wait_for_what_others_do(store: DeviceStore)
     assert not default.query()
     gate.set()
     default.synchronize()
-
-
-def test_what_uses_a_value_waits_for_the_copy_that_brings_it(store: DeviceStore) -> None:
-    stream, gate = accelrt.Stream("cpu:1", dedicated=True), threading.Event()
-    fill(store, 1)
-    assert store._spill({}) == VALUE_BYTES
-    store.stream.launch_host(gate.wait, LIMIT_S)
-    with stream:
-        assert stream.query()
-        assert store["x-0"] is not None
-        assert not stream.query()
-    gate.set()
-
-
-def test_a_task_runs_behind_values_that_are_on_their_way(store: DeviceStore) -> None:
-    gate, streams = threading.Event(), WeakSet([store.stream])
-    executor = StreamThreadPoolExecutor(store, 1, streams)
-
-    def count_busy() -> int:
-        return sum(not stream.query() for stream in streams)
-
-    def task() -> tuple[bool, int]:
-        seen = accelrt.accelerator.current_stream().query(), count_busy()
-        gate.set()
-        return seen
-
-    store.stream.launch_host(gate.wait, LIMIT_S)
-    assert executor.submit(task).result(LIMIT_S) == (False, 2)
-    store.stream.synchronize()
-    assert count_busy() == 0
-    executor.shutdown()
 
 
 def test_values_that_are_used_stay_and_such_under_two_keys_leave(store: DeviceStore) -> None:

@@ -11,10 +11,13 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed.worker_memory import WorkerMemoryManager
 
 import accelrt
 from accelrt.dask import DeviceStore
@@ -358,11 +361,81 @@ def test_pop_returns_the_value_it_deletes(
     """A value that another thread writes meanwhile is not deleted unread."""
     find = store._find
 
-    def write_meanwhile(key: str) -> object:
-        if (value := find(key)) == "old":
+    def write_meanwhile(key: str) -> Any:
+        found = find(key)
+        if found.value == "old":
             store["x"] = "new"
-        return value
+        return found
 
     store["x"] = "old"
     monkeypatch.setattr(store, "_find", write_meanwhile)
     assert (store.pop("x"), len(store)) == ("new", 0)
+
+
+def test_large_value_blocks_no_smaller_one(store: DeviceStore) -> None:
+    """One file alone would exceed the limit of all; it is tried after the others from then on."""
+    store["large"], store["small"] = bytes(range(256)) * 100, OTHER
+    store["other"] = OTHER
+    store._files.max_bytes = 20_000
+    assert [store.evict() for _ in range(3)] == [len(OTHER), len(OTHER), -1]
+    assert (list(store.memory), list(store.disk)) == (["large"], ["small", "other"])
+    store._files.max_bytes = None
+    assert store.evict() == 25_600
+
+
+def test_files_of_several_threads_keep_the_limit(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are written at the same time, and only one of them has room."""
+    store["x-0"], store["x-1"] = OTHER, OTHER
+    both, reserve = threading.Barrier(2), Files._reserve
+
+    def reserve_both(files: Files, file_bytes: int) -> None:
+        both.wait(LIMIT_S)
+        reserve(files, file_bytes)
+
+    store.evict()
+    store._files.max_bytes = store.spilled_total.disk
+    assert store["x-0"] == OTHER
+    monkeypatch.setattr(Files, "_reserve", reserve_both)
+    with ThreadPoolExecutor(2) as threads:
+        written = [threads.submit(store.evict) for _ in range(2)]
+        assert sorted(it.result(LIMIT_S) for it in written) == [-1, len(OTHER)]
+    assert (len(store.disk), len(store.memory), len(files_of(store))) == (1, 1, 1)
+
+
+def test_memory_monitor_writes_on_a_thread(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks every 0.1 s; each look ends at once, and the values are on disk after some."""
+    writers, write = set[int](), Files.write
+
+    def write_seen(*given: Any, **named: Any) -> SpilledFile:
+        writers.add(threading.get_ident())
+        return write(*given, **named)
+
+    worker: Any = SimpleNamespace(
+        monitor=SimpleNamespace(get_process_memory=lambda: 0 if len(store.disk) == 3 else 100),
+        local_directory=store._files.directory,
+        periodic_callbacks={},
+        status=None,
+        digest_metric=lambda *_: None,
+    )
+
+    async def watch() -> int:
+        manager = WorkerMemoryManager(worker, nthreads=1, memory_limit=100, data={})
+        manager.data = store
+        for look in range(1_000):
+            if (memory := worker.monitor.get_process_memory()) == 0:
+                return look
+            await manager._maybe_spill(worker, memory)
+            await asyncio.sleep(0.01)
+        return -1
+
+    monkeypatch.setattr(Files, "write", write_seen)
+    for number in range(3):
+        store[f"x-{number}"] = OTHER
+    assert asyncio.run(watch()) > 0
+    assert (len(store.disk), len(store.memory)) == (3, 0)
+    assert threading.get_ident() not in writers
+    assert not store._is_relieving

@@ -1,9 +1,9 @@
 """The store of a dask worker against a model, with several threads on few keys.
 
 Goal: no value is lost and none is stale, in whichever order threads write, read, take, delete and
-spill the same keys, and while the disk fails. Method: each write of a key has a version, and each
-value says its key and version. A clock counts when an operation begins and ends. A read must return
-a version that was current at some moment of the read: see `History`.
+spill the same keys, and while the disk and the copies of the device fail. Method: each write of a
+key has a version, and each value says its key and version. A clock counts when an operation begins
+and ends. A read must return a version that was current at some moment of the read: see `History`.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import os
 import random
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -124,33 +125,55 @@ def version_of(key: int, value: object) -> int:
     return int(version)
 
 
-class BadDisk:
-    """Fails one in `every` writes and one in `every` reads."""
+class Faults:
+    """Fails one in `every` writes, one in `every` reads, and four in `every` copies."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, files: Files, every: int, seed: int
     ) -> None:
-        self.every, self.draw, self.faults = every, Draw(seed), Counter[str]()
+        self.every, self.draw, self.counts = every, Draw(seed), Counter[str]()
         self._write, self._content = files.write, files_module._content
         monkeypatch.setattr(files, "write", self.write)
         monkeypatch.setattr(files_module, "_content", self.content)
+        self._of, self._on = OnHost.of, OnHost.on
+        monkeypatch.setattr(OnHost, "of", self.of)
 
-    def write(self, value: object, weight: int, used: int, *, is_pinned: bool) -> SpilledFile:
+        def on(host: OnHost, device: accelrt.device) -> object:
+            self.fail_copies("copy on")
+            return self._on(host, device)
+
+        monkeypatch.setattr(OnHost, "on", on)
+
+    def of(self, value: accelrt.Buffer) -> OnHost:
+        self.fail_copies("copy off")
+        return self._of(value)
+
+    def fail_copies(self, name: str) -> None:
+        """Fail the current stream, which skips the copies that are enqueued next."""
+        if self.draw.randrange(max(self.every // 4, 1)) == 0:
+            self.counts[name] += 1
+            accelrt.accelerator.current_stream().launch_host(self.fail)
+
+    @staticmethod
+    def fail() -> None:
+        raise OSError(errno.EIO, "planted")
+
+    def write(self, value: object, weight: int, *, is_pinned: bool) -> SpilledFile:
         if self.draw.randrange(self.every) == 0:
-            self.faults["write"] += 1
+            self.counts["write"] += 1
             raise OSError(errno.ENOSPC, "planted")
-        return self._write(value, weight, used, is_pinned=is_pinned)
+        return self._write(value, weight, is_pinned=is_pinned)
 
     def content(self, file: SpilledFile) -> object:
         if self.draw.randrange(self.every) == 0:
-            self.faults["read"] += 1
+            self.counts["read"] += 1
             raise OSError(errno.EIO, "planted")
         return self._content(file)
 
 
 @contextmanager
 def may_fail(found: list[int | None]) -> Iterator[None]:
-    """Note that there is no value; a disk that fails gives no answer."""
+    """Note that there is no value; a disk or a copy that fails gives no answer."""
     try:
         yield
     except KeyError:
@@ -165,7 +188,7 @@ class Program:
 
     store: DeviceStore
     model: Model
-    bad_disk: BadDisk
+    faults: Faults
     errors: list[BaseException] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
     taken: set[int | None] = field(default_factory=set)
@@ -174,7 +197,7 @@ class Program:
         """Run a thread's operations, until one of any thread fails."""
         draw = Draw(seed)
         names = ["read"] * 9 + ["write"] * 5 + ["write_host"] * 5 + ["delete"] * 2
-        names += ["take", "send", "spill", "evict", "look", "set_default"]
+        names += ["take", "send", "call", "spill", "evict", "look", "set_default", "write_queued"]
         done = Counter[str]()
         try:
             for _ in range(operations):
@@ -204,6 +227,18 @@ class Program:
         content = made(key, change.version, draw.choice(SIZES))
         buffer = accelrt.empty(len(content), device="cpu:1")
         memoryview(buffer)[:] = content
+        self.store[f"x-{key}"] = buffer
+        self.model.end_change(key, change)
+
+    def write_queued(self, draw: Draw, key: int) -> None:
+        """Write a value whose bytes a queued copy brings: it leaves only after the copy."""
+        change = self.model.begin_change(key, is_write=True)
+        assert change.version is not None
+        content = made(key, change.version, draw.choice(SIZES))
+        buffer, stream = accelrt.empty(len(content), device="cpu:1"), accelrt.Stream("cpu:1")
+        with stream:
+            stream.launch_host(time.sleep, 0.001)
+            buffer.copy_(content, non_blocking=True)
         self.store[f"x-{key}"] = buffer
         self.model.end_change(key, change)
 
@@ -244,6 +279,16 @@ class Program:
             sent = asyncio.run(self.store.during([f"x-{key}"], call, is_sent=True))
             found.append(version_of(key, sent.pinned if isinstance(sent, OnHost) else sent))
 
+    def call(self, _draw: Draw, key: int) -> None:
+        """Read inside a call of dask: what was brought before may be old by then."""
+
+        async def read() -> None:
+            await asyncio.sleep(0)
+            with self.model.reading(key) as found, may_fail(found):
+                found.append(version_of(key, self.store[f"x-{key}"]))
+
+        asyncio.run(self.store.during([f"x-{key}"], read))
+
     def spill(self, _draw: Draw, _key: int) -> None:
         self.store._spill({})
 
@@ -258,7 +303,7 @@ class Program:
 
     def check_end(self) -> None:
         """Check each key, and that nothing is left over, once no thread runs."""
-        self.bad_disk.every = sys.maxsize
+        self.faults.every = sys.maxsize
         self.store._thread.submit(lambda: None).result(LIMIT_S)
         for key in range(KEYS):
             self.read(Draw(), key)
@@ -283,7 +328,7 @@ def quick_switches() -> Iterator[None]:
     sys.setswitchinterval(interval)
 
 
-@pytest.mark.parametrize("every", [20, sys.maxsize], ids=["bad disk", "good disk"])
+@pytest.mark.parametrize("every", [20, sys.maxsize], ids=["faults", "no faults"])
 def test_store_returns_a_current_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
@@ -291,8 +336,8 @@ def test_store_returns_a_current_version(
     monkeypatch.setattr(accelrt._patience, "LOOKS", 1)
     with limited(1):
         store = DeviceStore(str(tmp_path), accelrt.device("cpu:1"), host_limit=HOST_LIMIT)
-        bad_disk = BadDisk(monkeypatch, store._files, every, SEED)
-        program = Program(store, Model(), bad_disk)
+        faults = Faults(monkeypatch, store._files, every, SEED)
+        program = Program(store, Model(), faults)
         share = OPERATIONS // 2 // THREADS
         threads = [
             threading.Thread(target=program.run, args=(SEED + number, share), daemon=True)
@@ -311,4 +356,5 @@ def test_store_returns_a_current_version(
     assert program.done.total() == OPERATIONS // 2
     assert min(program.done.values()) > 0
     assert min(store_numbers["device_to_host"], store_numbers["host_to_device"]) > 100
-    assert (min(bad_disk.faults["write"], bad_disk.faults["read"]) > 20) == (every == 20)
+    kinds = ["write", "read", "copy off", "copy on"]
+    assert (min(faults.counts[it] for it in kinds) > 20) == (every == 20)

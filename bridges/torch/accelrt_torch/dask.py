@@ -34,6 +34,11 @@ class TensorOnHost(frames.OnHost):
         is_ours = _is_ours(value) and not value.requires_grad
         return accelrt.device("cpu", value.device.index) if is_ours else None
 
+    @staticmethod
+    def work_state(_value: torch.Tensor) -> str:
+        """Return "done": the copy waits for all work of the device."""
+        return "done"
+
     @classmethod
     def of(cls, value: torch.Tensor) -> TensorOnHost:
         """Copy a tensor's memory."""

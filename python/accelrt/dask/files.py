@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,15 @@ class UnwritableError(Exception):
     """A value cannot be serialized at the moment; the disk is not the cause."""
 
 
+class FullError(Exception):
+    """A file would exceed the limit of all files. Smaller ones may still fit."""
+
+    def __init__(self, message: str, file_bytes: int) -> None:
+        """Note the size of the file."""
+        super().__init__(message)
+        self.file_bytes = file_bytes
+
+
 @dataclass(eq=False)
 class SpilledFile:
     """The file of one value. The store's lock guards the flags."""
@@ -42,11 +52,6 @@ class SpilledFile:
     is_read: bool = False
     is_dropped: bool = False  # while it was read: the reader removes it
 
-    def remove(self) -> None:
-        """Remove the file. Where that fails, it stays until the worker's directory is removed."""
-        with suppress(OSError):
-            Path(self.path).unlink()
-
 
 class Files:
     """The directory of a store's files."""
@@ -54,22 +59,37 @@ class Files:
     def __init__(self, directory: str, max_bytes: int | None) -> None:
         """Make the directory; `max_bytes` limits the sum of all files."""
         self.directory, self.max_bytes = directory, max_bytes
+        self._lock = threading.Lock()
+        self._used_bytes = 0  # also of files that are being written, or read for the last time
         self._compression = get_compression_settings("distributed.worker.memory.spill-compression")
         Path(directory).mkdir(parents=True, exist_ok=True)
 
-    def write(self, value: object, weight: int, used_bytes: int, *, is_pinned: bool) -> SpilledFile:
-        """Write a value while the others take `used_bytes`.
+    def has_room(self, file_bytes: int) -> bool:
+        """Return whether a file of this size is within the limit at this moment."""
+        return self.max_bytes is None or self._used_bytes + file_bytes <= self.max_bytes
 
-        `UnwritableError` where it cannot be serialized, `OSError` where the disk does not take it.
+    def write(self, value: object, weight: int, *, is_pinned: bool) -> SpilledFile:
+        """Write a value.
+
+        `UnwritableError` where it cannot be serialized, `FullError` where it exceeds the limit, and
+        `OSError` where the disk does not take it.
         """
         try:
             frames = serialize_bytelist(value, compression=self._compression, on_error="raise")
         except Exception as error:
             raise UnwritableError(str(error)) from error
         disk_bytes = sum(map(nbytes, frames))
-        if self.max_bytes is not None and used_bytes + disk_bytes > self.max_bytes:
-            message = f"{used_bytes} + {disk_bytes} bytes exceed max-spill ({self.max_bytes})"
-            raise OSError(errno.EDQUOT, message)
+        self._reserve(disk_bytes)
+        try:
+            return SpilledFile(
+                self._write(frames, disk_bytes), SpilledSize(weight, disk_bytes), is_pinned
+            )
+        except BaseException:
+            self._free(disk_bytes)
+            raise
+
+    def _write(self, frames: list[Any], disk_bytes: int) -> str:
+        """Write a file; return its path."""
         with record_function("write to disk"), context_meter.meter("disk-write", "seconds"):
             descriptor, path = tempfile.mkstemp(dir=self.directory)
             try:
@@ -81,7 +101,25 @@ class Files:
                 raise
         context_meter.digest_metric("disk-write", 1, "count")
         context_meter.digest_metric("disk-write", disk_bytes, "bytes")
-        return SpilledFile(path, SpilledSize(weight, disk_bytes), is_pinned)
+        return path
+
+    def remove(self, file: SpilledFile) -> None:
+        """Remove a file. Where that fails, it stays until the worker's directory is removed."""
+        with suppress(OSError):
+            Path(file.path).unlink()
+        self._free(file.size.disk)
+
+    def _reserve(self, disk_bytes: int) -> None:
+        with self._lock:
+            if not self.has_room(disk_bytes):
+                used = f"{self._used_bytes} + {disk_bytes} bytes"
+                message = f"{used} exceed max-spill ({self.max_bytes})"
+                raise FullError(message, disk_bytes)
+            self._used_bytes += disk_bytes
+
+    def _free(self, disk_bytes: int) -> None:
+        with self._lock:
+            self._used_bytes -= disk_bytes
 
     def read(self, key: Key, file: SpilledFile) -> object:
         """Return the value of a file; `RuntimeError` names what is wrong with it."""

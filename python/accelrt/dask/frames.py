@@ -21,6 +21,7 @@ from distributed.protocol.serialize import dask_deserialize, dask_serialize
 from distributed.protocol.utils import address_of_memoryview
 
 import accelrt
+from accelrt import _core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,6 +72,14 @@ class OnHost:
     def device_of(value: Value) -> accelrt.device | None:
         """Return the device that a value can leave."""
         return value.device
+
+    @staticmethod
+    def work_state(value: Any) -> str:
+        """Return "done" for a value that no queued work uses, and whose last work did not fail.
+
+        A copy is not ordered after other work on the value, so only such values leave the device.
+        """
+        return _core.work_state(value)
 
     @classmethod
     def of(cls, value: Any) -> Self:

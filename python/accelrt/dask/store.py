@@ -5,72 +5,56 @@ memory, on the thread of the request, and the values that were not used for long
 that copies, waits for room, reads or writes a file runs on the event loop's thread.
 
 `accelrt.dask.values` describes the states of a value. This module does what the states name
-(copies, files and waits), without the lock that guards them.
+(copies, files and waits), without the lock that guards them. A request for memory inside a callable
+of a stream waits for no work that may be queued behind the callable: see `DeviceStore._reclaim`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
-from collections import Counter, defaultdict
+import time
+from collections import Counter
 from collections.abc import MutableMapping
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from concurrent.futures import ThreadPoolExecutor as OwnThread
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from distributed.metrics import context_meter
 from distributed.sizeof import safe_sizeof
 from distributed.threadpoolexecutor import ThreadPoolExecutor
-from distributed.utils import RateLimiterFilter
 
 import accelrt
 from accelrt import _core
-from accelrt._failures import causes
 from accelrt._memory import ObserverHandle
-from accelrt._owned_lock import OwnedLock
 from accelrt._patience import wait_for_others
-from accelrt._unused import first_unused
-from accelrt.dask.files import Files, SpilledFile, UnwritableError
+from accelrt._unused import unused
+from accelrt.dask.calls import CALL, Call, Failure, Found, bring, drop_frames
+from accelrt.dask.copies import Copies
+from accelrt.dask.evictions import Evictions, Metrics, logger
+from accelrt.dask.files import Files, SpilledFile
 from accelrt.dask.frames import FORMS, RECEIVING, STORING, OnHost
 from accelrt.dask.values import StoredValue, ValueState, ValueTable
 from accelrt.profiler import record_function
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
 
     from dask.typing import Key
     from distributed.spill import SpilledSize
 
-_logger = logging.getLogger("distributed.worker.accelrt")
-_logger.addFilter(RateLimiterFilter("cannot write"))  # a full disk refuses each value
+_Result = TypeVar("_Result")
 
 _ELSEWHERE = object()  # in place of a value that must move before it is read
 
-# What was brought for the running coroutine.
-_brought: ContextVar[Mapping[Key, object]] = ContextVar("brought", default={})  # noqa: B039
+# How long a thread writes values for dask's memory monitor, which looks again after that.
+_MONITOR_S = 0.1
 
-
-class _Failure:
-    """The error of a value that could not be brought: the call that reads it raises the error."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-        for it in causes(error):
-            it.__traceback__ = None  # whose frames have values
-
-
-def _bring(keys: Iterable[Key], find: Callable[[Key], object], brought: dict[Key, object]) -> None:
-    for key in keys:
-        try:
-            brought[key] = find(key)
-        except KeyError:  # deleted meanwhile
-            continue
-        except Exception as error:  # noqa: BLE001  the call that reads the value raises it
-            brought[key] = _Failure(error)
-            return
+# Whether this thread does what the event loop's thread waits for.
+_is_for_loop: ContextVar[bool] = ContextVar("is_for_loop", default=False)
 
 
 class DeviceStore(MutableMapping["Key", object]):
@@ -78,8 +62,8 @@ class DeviceStore(MutableMapping["Key", object]):
 
     Other values, also such that contain buffers, stand on the host. `host_limit` are the bytes of
     host memory above which values go to disk, under the worker's directory; `max_spill` limits
-    those. Copies run on `stream`, for which tasks wait before they use a value. What is put
-    in is complete.
+    those. What is put in is complete, and so is what is read: a read ends after its copy. What the
+    worker receives is copied on `stream`.
     """
 
     def __init__(
@@ -104,13 +88,13 @@ class DeviceStore(MutableMapping["Key", object]):
         self._owner = threading.get_ident()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accelrt-store")
         # The mutex guards the table, and is held for look-ups only: copies, waits and files run
-        # without it. Requests for memory wait on `_lock`, reads of a value that moves on
-        # `_settled`. The owned lock orders writes of files, one after the other.
+        # without it, and there is no other lock. Requests for memory wait on `_lock`, reads of a
+        # value that moves on `_settled`.
         mutex = threading.RLock()
         self._lock, self._settled = threading.Condition(mutex), threading.Condition(mutex)
-        self._writing = OwnedLock()
-        self._metrics: defaultdict[tuple[str, str], float] = defaultdict(float)
-        self._module = accelrt.get_device_module(device)
+        self._copies, self._metrics = Copies(device), Metrics()
+        self._evictions = Evictions(self._table, self._settled, self._files, self._metrics)
+        self._is_relieving = False  # whether a thread writes for dask's memory monitor
         self._reclaimer = ObserverHandle(_core.add_reclaimer(self._reclaim), _core.remove_reclaimer)
 
     def close(self) -> None:
@@ -118,12 +102,31 @@ class DeviceStore(MutableMapping["Key", object]):
         self._reclaimer.remove()
         self._thread.shutdown(wait=False)
 
+    def _is_on_loop(self) -> bool:
+        """Return whether this is the event loop's thread, while it runs the loop."""
+        if threading.get_ident() != self._owner:
+            return False
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        return True
+
+    def _off_loop(self, call: Callable[[], _Result]) -> _Result:
+        """Call, on a thread of its own where this one is the event loop's."""
+        if not self._is_on_loop():
+            return call()
+        context = copy_context()
+        context.run(_is_for_loop.set, True)  # noqa: FBT003  a variable's value
+        with OwnThread(1, thread_name_prefix="accelrt-store-loop") as thread:
+            return thread.submit(context.run, call).result()
+
     def _reclaim(self, kind: str, index: int, *numbers: int) -> bool:
         _requested_bytes, lacking_bytes, allocated_bytes = numbers
-        is_loop = threading.get_ident() == self._owner
+        is_loop = threading.get_ident() == self._owner or _is_for_loop.get()
         is_here = (kind, index) == (self.device.type, self.device.index)
-        if not is_here or (is_loop and RECEIVING.is_on) or self._writing.is_mine():
-            # What comes by the loop and has no room comes to the host; what is being written and
+        if not is_here or (is_loop and RECEIVING.is_on) or self._evictions.moving.is_on:
+            # What comes by the loop and has no room comes to the host; what is being moved and
             # needs the device for it stays where it is: it cannot wait for itself.
             return False
         moved = 0
@@ -132,7 +135,7 @@ class DeviceStore(MutableMapping["Key", object]):
             moved += size
         if moved or is_loop or RECEIVING.is_on:
             return moved > 0
-        sends = set(self._sends)
+        sends, is_in_callable = set(self._sends), _core.must_not_wait()
 
         def is_there() -> bool:  # also what came free before this call
             is_less = _core.allocated_bytes_of_all(kind, index) < allocated_bytes
@@ -140,109 +143,176 @@ class DeviceStore(MutableMapping["Key", object]):
 
         # Other tasks end, and the loop, which itself cannot wait, stores and drops what they had.
         # What is being sent is used until the other worker has it, what arrives until the rest of
-        # its message has, what leaves until it is written: none waits for anything here.
+        # its message has, what leaves until it is written. Each of them may need the end of a
+        # callable, so that a request inside of one waits for none of them without a limit.
         def goes_on() -> bool:
             are_moving = len(self._arrivals) + len(self._leaving) > 0
-            return are_moving or not sends.isdisjoint(self._sends)
+            return not is_in_callable and (are_moving or not sends.isdisjoint(self._sends))
 
         return wait_for_others(self._lock, is_there, goes_on)
 
     def _spill(self, refused: dict[Key, int]) -> int | None:
         """Move the value that was not used for longest to the host; return its size, or None.
 
-        No copy helps while a task has the value. One that neither host nor disk has room for is
-        added to `refused`, and not tried again until another value has left them.
+        No copy helps while a task has the value. One that could not be copied, or that neither host
+        nor disk has room for, is added to `refused`, and not tried again until another value has
+        left them.
         """
+        return self._off_loop(partial(self._spill_here, refused))
+
+    def _spill_here(self, refused: dict[Key, int]) -> int | None:
+        while (chosen := self._choose(refused)) is not None:
+            if (nbytes := self._move_off(*chosen, refused)) is not None:
+                return nbytes
+        return None
+
+    def _choose(self, refused: dict[Key, int]) -> tuple[StoredValue, int] | None:
+        """Begin the move of the next value; return it with the ticket."""
         with self._lock:
             full = {key for key, vacated in refused.items() if vacated == self._table.vacated}
-            key = first_unused(self._table.on_device, full.union(self._leaving.values()))
+            key = self._find_leaving(full.union(self._leaving.values()))
             if key is None:
                 return None
-            value, stored = self._table.on_device[key], self._table.values[key]
-            ticket = self._table.begin(stored, ValueState.LEAVING)
+            stored = self._table.values[key]
             self._leaving[stored] = key
-        has_left, nbytes = False, value.nbytes
+            return stored, self._table.begin(stored, ValueState.LEAVING)
+
+    def _move_off(self, stored: StoredValue, ticket: int, refused: dict[Key, int]) -> int | None:
+        """Do a move off the device that has begun; return the size of what comes free."""
+        nbytes, has_left = 0, False
         try:
-            with record_function("leave the device"), suppress(accelrt.OutOfMemoryError):
-                with self.stream:
-                    host = FORMS[type(value)].of(value)
-                has_left = self._leave(stored, ticket, host)
+            with record_function("leave the device"), self._evictions.moving.on():
+                if (host := self._copy_to_host(stored, ticket)) is not None:
+                    ticket, nbytes = self._end_copy(stored, ticket), host.pinned.nbytes
+                    has_left = self._leave(stored, ticket, host)
         finally:
-            del value  # before a request is notified
             with self._lock:
                 if has_left:
                     self.moved.update(device_to_host=1, device_to_host_bytes=nbytes)
                     self._lock.notify_all()
-                else:
+                elif stored.ticket == ticket:
                     self._table.cancel(stored, ticket)
-                    refused[key] = self._table.vacated
+                    refused[stored.key] = self._table.vacated
                 del self._leaving[stored]
+                self._settled.notify_all()
         return nbytes if has_left else None
 
-    def _leave(self, stored: StoredValue, ticket: int, host: OnHost) -> bool:
-        """Put a value that leaves the device on the host, or on disk; return whether it fits."""
-        weight = safe_sizeof(host)
-        with self._writing:
-            while not self._try_host(stored, ticket, host, weight):
-                if weight <= self._table.host_limit and self._evict_one() != -1:
-                    continue
-                if (file := self._write(stored, host, weight)) is None:
-                    return False
-                with self._lock:
-                    if stored.ticket == ticket:
-                        stored.weight = weight
-                    left = self._table.end(stored, ticket, ValueState.DISK, file)
-                _release(left)
-                break
-        return True
+    def _find_leaving(self, excluded: Container[Key]) -> Key | None:
+        """Return the key of the value to move. The caller holds the lock.
 
-    def _try_host(self, stored: StoredValue, ticket: int, host: OnHost, weight: int) -> bool:
-        """Put a value on the host if it fits; of one that was dropped there is nothing to put."""
-        with self._lock:
-            if stored.ticket == ticket:
-                if self._table.host_bytes + weight > self._table.host_limit:
-                    return False
-                stored.weight = weight
-            left = self._table.end(stored, ticket, ValueState.HOST, host)
-        _release(left)
-        return True
-
-    def _write(self, stored: StoredValue, host: object, weight: int) -> SpilledFile | None:
-        """Write a value to a file; return None, and log it, where that fails."""
-        is_pinned = isinstance(host, OnHost)
-        try:
-            with self._metered():
-                used_bytes = self._table.spilled.disk
-                return self._files.write(host, weight, used_bytes, is_pinned=is_pinned)
-        except UnwritableError as error:
-            if not stored.is_reported:
-                stored.is_reported = True
-                _logger.warning("cannot serialize %r; it is not spilled: %s", stored.key, error)
-        except OSError as error:
-            stored.is_reported = False
-            _logger.warning("cannot write %r to disk; it is not spilled: %s", stored.key, error)
+        Values that queued work uses are used as well, those of failed work keep their failure, and
+        released ones have no memory.
+        """
+        on_device, values = self._table.on_device, self._table.values
+        for key in unused(on_device):
+            if key in excluded or values[key].is_awaited:
+                continue
+            if FORMS[type(on_device[key])].work_state(on_device[key]) == "done":
+                return key
         return None
 
-    def __getitem__(self, key: Key) -> object:
-        found = _brought.get().get(key, _ELSEWHERE)
-        if isinstance(found, _Failure):
-            try:
-                raise found.error
-            finally:
-                del found  # which the frames of the error's traceback would keep
-        return self._find(key) if found is _ELSEWHERE else found
+    def _copy_to_host(self, stored: StoredValue, ticket: int) -> OnHost | None:
+        """Return the complete copy of a value, or log why there is none."""
+        with self._lock:
+            if stored.ticket != ticket:
+                return None
+            value = self._table.on_device[stored.key]
+        try:
+            with self._copies.waited():
+                return FORMS[type(value)].of(value)
+        except accelrt.OutOfMemoryError:  # of the host
+            return None
+        except Exception as error:  # noqa: BLE001  the request goes on with the next value
+            drop_frames(error)
+            logger.warning(
+                "cannot copy %r off the device; it stays there: %s", stored.key, str(error)
+            )
+            return None
 
-    def _find(self, key: Key, *, is_sent: bool = False) -> object:
-        """Return a value, which comes to the device unless it is sent to another worker."""
-        table = self._table
-        with self._metered(), self._lock:
-            while (found := self._find_at_once(key, is_sent=is_sent)) is _ELSEWHERE:
-                stored = table.values[key]
-                if stored.state not in {ValueState.READING, ValueState.COMING}:
-                    break
-                self._settled.wait()
+    def _end_copy(self, stored: StoredValue, ticket: int) -> int:
+        """Begin to look for a place for a value that was copied, and return the ticket for that.
+
+        One that a read waits for stays on the device.
+        """
+        with self._lock:
+            if stored.ticket == ticket:
+                if stored.is_awaited:
+                    self._table.cancel(stored, ticket)
+                else:
+                    ticket = self._table.begin(stored, ValueState.PLACING)
+                self._settled.notify_all()
+        return ticket
+
+    def _leave(self, stored: StoredValue, ticket: int, host: OnHost) -> bool:
+        """Put a value that leaves the device on the host, or on disk.
+
+        Returns whether its memory comes free.
+        """
+        weight, limit = safe_sizeof(host), self._table.host_limit
+        while (has_left := self._put(stored, ticket, ValueState.HOST, host, weight)) is None:
+            if weight <= limit and self._evictions.evict_one() != -1:
+                continue
+            file, _ = self._evictions.write(stored, host, weight)
+            return file is not None and bool(
+                self._put(stored, ticket, ValueState.DISK, file, weight)
+            )
+        return has_left
+
+    def _put(
+        self, stored: StoredValue, ticket: int, state: ValueState, copy: object, weight: int
+    ) -> bool | None:
+        """End the move of a value off the device; return whether its memory comes free.
+
+        It does not where a read has taken over. None where the host has no room for it.
+        """
+        with self._lock:
+            is_full = self._table.host_bytes + weight > self._table.host_limit
+            if has_left := stored.ticket == ticket:
+                if state is ValueState.HOST and is_full:
+                    return None
+                stored.weight = weight
             else:
+                has_left = stored.state is ValueState.DROPPED
+            left = self._table.end(stored, ticket, state, copy)
+        self._evictions.release(left)
+        return has_left
+
+    def __getitem__(self, key: Key) -> object:
+        call = CALL.get()
+        if call is not None and (brought := call.brought.get(key)) is not None:
+            with self._lock:
+                is_current = self._table.values.get(key) is brought.stored
+            found = brought.value
+            del brought
+            if is_current and isinstance(found, Failure):
+                try:
+                    raise found.error
+                finally:
+                    del found  # which the frames of the error's traceback would keep
+            if is_current:
                 return found
+        return self._find(key, is_sent=call is not None and call.is_sent).value
+
+    def _find(self, key: Key, *, is_sent: bool = False) -> Found:
+        """Find a value, which comes to the device unless it is sent to another worker."""
+        with self._metrics.counted(), self._lock:
+            stored = self._table.values[key]
+            value = self._find_at_once(stored, is_sent=is_sent)
+        if value is _ELSEWHERE:
+            return self._off_loop(partial(self._find_elsewhere, key, is_sent=is_sent))
+        return Found(stored, value)
+
+    def _find_elsewhere(self, key: Key, *, is_sent: bool) -> Found:
+        table = self._table
+        with self._metrics.counted(), self._lock:
+            while True:
+                stored = table.values[key]
+                if (found := self._find_at_once(stored, is_sent=is_sent)) is not _ELSEWHERE:
+                    return Found(stored, found)
+                if not stored.must_be_awaited():
+                    break
+                stored.is_awaited = stored.is_at_device()
+                self._settled.wait()
             is_coming = stored.is_of_device and not is_sent
             state = ValueState.COMING if is_coming else ValueState.READING
             ticket, read = table.begin(stored, state), stored.file
@@ -250,7 +320,7 @@ class DeviceStore(MutableMapping["Key", object]):
         left: list[Any] = []
         try:
             if host is None:
-                with self._metered():
+                with self._metrics.counted():
                     host = self._files.read(key, cast("SpilledFile", read))
             value: Any = self._copy_to_device(cast("OnHost", host)) if is_coming else host
             with self._lock:
@@ -270,23 +340,23 @@ class DeviceStore(MutableMapping["Key", object]):
                 self._settled.notify_all()
             raise
         finally:
-            _release(left)
+            self._evictions.release(left)
         if not is_coming:
-            self._evict()
-        return host.sent() if is_sent and isinstance(host, OnHost) else value
+            self._evictions.evict_excess()
+        return Found(stored, host.sent() if is_sent and isinstance(host, OnHost) else value)
 
     def _copy_to_device(self, host: OnHost) -> object:
-        with record_function("come to the device"), self.stream:
-            value = host.on(self.device)
-        self._module.current_stream(self.device).wait_stream(self.stream)
-        return value
+        """Return the complete copy of a value on the device."""
+        with record_function("come to the device"), self._copies.waited():
+            return host.on(self.device)
 
-    def _find_at_once(self, key: Key, *, is_sent: bool) -> Any:
+    def _find_at_once(self, stored: StoredValue, *, is_sent: bool) -> Any:
         """Return a value that need not move, or `_ELSEWHERE`. The caller holds the lock."""
-        stored = self._table.values[key]
+        if stored.is_copied():
+            return _ELSEWHERE
         if stored.is_at_device():
             self._table.note_use(stored)
-            value = self._table.on_device[key]
+            value = self._table.on_device[stored.key]
             return FORMS[type(value)].sending(value) if is_sent else value
         if stored.is_at_host() and (is_sent or not stored.is_of_device):
             self._table.note_use(stored)
@@ -301,23 +371,30 @@ class DeviceStore(MutableMapping["Key", object]):
         """Await a call that reads values: a thread brings what is elsewhere before.
 
         What is sent does not come to the device for that. What is there stays until the call ends.
+        The call reads what was brought only while the key names it.
         """
         keys = list(keys)
-        with self._metered(), self._lock:
-            known = [key for key in keys if key in self._table.values]
-            found = {key: self._find_at_once(key, is_sent=is_sent) for key in known}
-        brought = {key: value for key, value in found.items() if value is not _ELSEWHERE}
-        others = [key for key in known if key not in brought]
-        del found
+        brought: dict[Key, Found] = {}
+        others: list[tuple[Key, StoredValue]] = []
+        with self._metrics.counted(), self._lock:
+            for key in keys:
+                if (stored := self._table.values.get(key)) is None:
+                    continue
+                value = self._find_at_once(stored, is_sent=is_sent)
+                if value is _ELSEWHERE:
+                    others.append((key, stored))
+                else:
+                    brought[key] = Found(stored, value)
+                del value
         if others:
             find = partial(self._find, is_sent=is_sent)
-            await asyncio.wrap_future(self._thread.submit(_bring, others, find, brought))
-        token = _brought.set(brought)
+            await asyncio.wrap_future(self._thread.submit(bring, others, find, brought))
+        token = CALL.set(Call(brought, is_sent))
         self._sends.update([id(brought)] if is_sent else [])
         try:
             return await call()
         finally:
-            _brought.reset(token)
+            CALL.reset(token)
             brought.clear()
             self._sends.discard(id(brought))
 
@@ -349,57 +426,35 @@ class DeviceStore(MutableMapping["Key", object]):
             else:
                 left = self._table.add_to_host(key, value, weight)
             self._settled.notify_all()
-        _release(left)
-        if self._table.host_bytes > self._table.host_limit:
+        self._evictions.release(left)
+        if self._table.excess_bytes() > 0:
             with suppress(RuntimeError):  # of a closed store, whose thread has ended
-                self._thread.submit(self._evict)
-
-    def _evict(self) -> None:
-        """Write values to disk until the host's limit holds, or no more can be written."""
-        is_above = self._table.host_bytes > self._table.host_limit
-        if is_above and not self._writing.is_mine():
-            with self._writing:
-                while self._table.host_bytes > self._table.host_limit and self._evict_one() != -1:
-                    pass
+                self._thread.submit(self._evictions.evict_excess)
 
     def evict(self) -> int:
         """Write the value of the host that was not used for longest to disk.
 
-        Returns its size in bytes, or -1 where none could be written.
+        Returns its size in bytes, or -1 where none could be written. The event loop, on which
+        dask's memory monitor calls this, writes no file: a thread writes values for as long as the
+        monitor takes until it looks again, and -1 ends its look.
         """
-        with self._writing:
-            return self._evict_one()
-
-    def _evict_one(self) -> int:
-        """As `evict`. The caller holds `_writing`."""
-        tried: set[StoredValue] = set()
-        while True:
-            with self._lock:
-                stored = self._table.find_oldest_on_host(tried)
-                if stored is None:
-                    return -1
-                ticket = self._table.begin(stored, ValueState.WRITING)
-                host, weight = stored.host, stored.weight
-            tried.add(stored)
-            left: list[Any] = []
-            file = None
+        if not self._is_on_loop():
+            return self._evictions.evict_one()
+        if not self._is_relieving:
+            self._is_relieving = True
             try:
-                file = self._write(stored, host, weight)
-            finally:
-                with self._lock:
-                    if file is None:
-                        self._table.cancel(stored, ticket)
-                        if stored.is_reported:
-                            self._table.postpone(stored)
-                    else:
-                        left = self._table.end(stored, ticket, ValueState.DISK, file)
-                    self._settled.notify_all()
-            del host
-            _release(left)
-            if file is not None:
-                return weight
-            if not stored.is_reported:  # the disk took nothing
-                return -1
+                self._thread.submit(self._relieve)
+            except RuntimeError:  # of a closed store, whose thread has ended
+                self._is_relieving = False
+        return -1
+
+    def _relieve(self) -> None:
+        end = time.monotonic() + _MONITOR_S
+        try:
+            while self._evictions.evict_one() != -1 and time.monotonic() < end:
+                pass
+        finally:
+            self._is_relieving = False
 
     def __delitem__(self, key: Key) -> None:
         with self._lock:
@@ -407,7 +462,7 @@ class DeviceStore(MutableMapping["Key", object]):
                 raise KeyError(key)
             left = self._table.drop(key)
             self._settled.notify_all()
-        _release(left)
+        self._evictions.release(left)
 
     def __contains__(self, key: object) -> bool:
         with self._lock:
@@ -423,34 +478,36 @@ class DeviceStore(MutableMapping["Key", object]):
     def pop(self, key: Key, *default: object) -> object:
         """Delete a value and return it, or the default if there is none."""
         while True:
-            stored = self._table.values.get(key)
             try:
-                value = self._find(key)
+                stored, value = self._find(key)
             except KeyError:
                 if default:
                     return default[0]
                 raise
             with self._lock:
-                if is_same := stored is not None and self._table.values.get(key) is stored:
+                if is_same := self._table.values.get(key) is stored:
                     left = self._table.drop(key)
                     self._settled.notify_all()
             if is_same:
-                _release(left)
+                self._evictions.release(left)
                 return value
 
     def popitem(self) -> tuple[Key, object]:
-        """Delete a value and return it with its key."""
-        for key in self:
+        """Delete a value and return it with its key; `KeyError` if there was none at a moment."""
+        while True:
+            with self._lock:
+                if not self._table.values:
+                    message = "the store is empty"
+                    raise KeyError(message)
+                key = next(iter(self._table.values))
             with suppress(KeyError):  # deleted meanwhile
                 return key, self.pop(key)
-        message = "the store is empty"
-        raise KeyError(message)
 
     def setdefault(self, key: Key, default: object = None) -> object:
         """Return the value of a key, or store the default if there is none."""
         while True:
             with suppress(KeyError):
-                return self._find(key)
+                return self._find(key).value
             with self._lock:
                 if key not in self._table.values:
                     self[key] = default
@@ -474,17 +531,6 @@ class DeviceStore(MutableMapping["Key", object]):
                 "spilled_bytes": table.spilled.disk,
                 **self.moved,
             }
-
-    @contextmanager
-    def _metered(self) -> Iterator[None]:
-        """Count what is read and written, for dask's metrics."""
-
-        def count(label: Any, value: float, unit: str) -> None:
-            with self._lock:
-                self._metrics[label, unit] += value
-
-        with context_meter.add_callback(count):
-            yield
 
     # Distributed and its dashboard read these names of stores that can spill.
 
@@ -514,13 +560,4 @@ class DeviceStore(MutableMapping["Key", object]):
     @property
     def cumulative_metrics(self) -> dict[tuple[str, str], float]:
         """What was read and written since the start."""
-        with self._lock:
-            return dict(self._metrics)
-
-
-def _release(left: list[Any]) -> None:
-    """Release what a change has left over, without the store's lock."""
-    for it in left:
-        if isinstance(it, SpilledFile):
-            it.remove()
-    left.clear()
+        return self._metrics.copy()

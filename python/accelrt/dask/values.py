@@ -6,7 +6,8 @@ value between states:
 | state | valid copy | next state |
 |---|---|---|
 | DEVICE | device | LEAVING: a request lacks memory |
-| LEAVING | device | HOST; DISK: the host is full; DEVICE: neither takes it |
+| LEAVING | device | PLACING: the copy is complete; DEVICE: it failed, or a read waits for it |
+| PLACING | device | HOST; DISK: the host is full; DEVICE: neither takes it, or a read takes over |
 | HOST | host | WRITING: the host is full; COMING: a read needs it on the device |
 | WRITING | host | DISK; HOST: the write failed; COMING: a read takes over |
 | DISK | file | READING: a read, or a message to another worker; COMING |
@@ -17,9 +18,12 @@ value between states:
 1. The store's lock is held for every method here. None copies, waits, or reads or writes a file.
 2. `begin` returns a ticket, with which the thread ends its move after the work without the lock.
 3. Deletes and writes never wait for a move: they invalidate its ticket, and the thread discards its
-   result. So does a read that takes over from a write.
-4. The valid copy stays in place until the move has ended. A move that fails changes nothing.
-5. A read of a value in READING or COMING waits until the state changes, and then starts again.
+   result. So does a read that takes over from a write, or from a value that looks for a place.
+4. The valid copy stays in place until the move has ended. A move between device and host ends when
+   its copy is complete, not when it is enqueued. A move that fails changes nothing.
+5. A read of a value in LEAVING, READING or COMING waits until the state changes, and then starts
+   again. So nobody else uses memory while it is copied, and receives the failure of the copy. A
+   value that a read waits for stays on the device.
 6. Copies and files that are left over are returned, and released without the lock. A file that is
    read at that moment is left to its reader.
 """
@@ -49,15 +53,18 @@ class ValueState(Enum):
 
     DEVICE = 1
     LEAVING = 2
-    HOST = 3
-    WRITING = 4
-    DISK = 5
-    READING = 6
-    COMING = 7
-    DROPPED = 8
+    PLACING = 3
+    HOST = 4
+    WRITING = 5
+    DISK = 6
+    READING = 7
+    COMING = 8
+    DROPPED = 9
 
 
-_AT_DEVICE = {ValueState.DEVICE, ValueState.LEAVING}
+_AT_DEVICE = {ValueState.DEVICE, ValueState.LEAVING, ValueState.PLACING}
+_COPIED = {ValueState.LEAVING, ValueState.COMING}
+_AWAITED = _COPIED | {ValueState.READING}
 
 
 def _never() -> None:
@@ -76,7 +83,9 @@ class StoredValue:
     file: SpilledFile | None = None
     is_of_device: bool = False  # so reads bring it there
     find_used: Callable[[], object] = _never  # what the host had, while someone uses it
-    is_reported: bool = False  # as one that cannot be written
+    is_reported: bool = False  # as one that cannot be serialized
+    is_awaited: bool = False  # by a read, until its copy off the device has ended
+    min_file_bytes: int = 0  # the size of a file that has exceeded the limit of all files
 
     def is_at_device(self) -> bool:
         """Return whether the valid copy is the device's."""
@@ -85,6 +94,14 @@ class StoredValue:
     def is_at_host(self) -> bool:
         """Return whether the valid copy is the host's."""
         return not self.is_at_device() and self.file is None
+
+    def is_copied(self) -> bool:
+        """Return whether its memory is copied at the moment."""
+        return self.state in _COPIED
+
+    def must_be_awaited(self) -> bool:
+        """Return whether a read waits until the state changes."""
+        return self.state in _AWAITED
 
     def remember(self, copy: object) -> None:
         """Keep a weak reference to a copy on the host: while it is used, no file is read."""
@@ -106,8 +123,9 @@ class ValueTable:
         self.on_host: OrderedDict[Key, StoredValue] = OrderedDict()
         self.on_disk: dict[Key, StoredValue] = {}
         self.host_limit, self.host_bytes = host_limit, 0
+        self.writing_bytes = 0  # of `host_bytes`: what is being written to disk
         self.spilled = SpilledSize(0, 0)
-        self.vacated = 0  # how often a value was removed from host or disk, except by a spill
+        self.vacated = 0  # how often a value was removed from host or disk
 
     def add_to_device(self, key: Key, value: object) -> list[Any]:
         """Store a value that is on the device; return what is left over of the key's last one."""
@@ -155,7 +173,7 @@ class ValueTable:
         left = _end_read(read)
         if stored.ticket != ticket:
             return [*left, copy]
-        self.vacated += state is ValueState.DEVICE
+        self.vacated += not stored.is_at_device()
         left += self._displace(stored)
         self._place(stored, state, copy)
         return left
@@ -166,10 +184,13 @@ class ValueTable:
         """End a move without effect; return what is left over."""
         left = _end_read(read)
         if stored.ticket == ticket:
-            is_moved_from_device = stored.state is ValueState.LEAVING
             elsewhere = ValueState.HOST if stored.file is None else ValueState.DISK
-            self._change(stored, ValueState.DEVICE if is_moved_from_device else elsewhere)
+            self._change(stored, ValueState.DEVICE if stored.is_at_device() else elsewhere)
         return left
+
+    def excess_bytes(self) -> int:
+        """Return the bytes above the host's limit that no thread writes to disk yet."""
+        return self.host_bytes - self.writing_bytes - self.host_limit
 
     def find_oldest_on_host(self, excluded: Container[StoredValue]) -> StoredValue | None:
         """Return the value to write next, one that no other move has."""
@@ -179,7 +200,13 @@ class ValueTable:
         return None
 
     def note_use(self, stored: StoredValue) -> None:
-        """Note that a value was read where it is: it leaves after the others."""
+        """Note that a value was read where it is: it leaves after the others.
+
+        One that looks for a place stays on the device: memory that a reader uses is not free.
+        """
+        stored.is_awaited = False
+        if stored.state is ValueState.PLACING:
+            self._change(stored, ValueState.DEVICE)
         if stored.is_at_device():
             self.on_device.move_to_end(stored.key)
         elif stored.weight <= self.host_limit:
@@ -191,6 +218,10 @@ class ValueTable:
             self.on_host.move_to_end(stored.key)
 
     def _change(self, stored: StoredValue, state: ValueState) -> int:
+        if stored.state is ValueState.WRITING:
+            self.writing_bytes -= stored.weight
+        if state is ValueState.WRITING:
+            self.writing_bytes += stored.weight
         stored.state = state
         stored.ticket += 1
         return stored.ticket

@@ -176,7 +176,6 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
         if stream is None:
             stream = self._own.stream = accelrt.Stream(self._store.device, dedicated=True)
             self._streams.add(stream)
-        stream.wait_stream(self._store.stream)  # values may be on their way
         with stream, record_function(name):
             outcome = function()
             stream.synchronize()

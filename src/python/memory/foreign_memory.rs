@@ -68,6 +68,11 @@ impl ForeignMemory {
         self.uses.get().map_or(Ok(()), |uses| Ok(uses.record_use(stream)?))
     }
 
+    /// The buffer that records the uses of the memory; `None` before the first use.
+    pub(crate) fn uses(&self) -> Option<&Buffer> {
+        self.uses.get()
+    }
+
     /// Waits, without the GIL, for the uses of the memory. Raises the failures of these uses.
     pub(crate) fn wait_for_uses(&self, py: Python<'_>) -> PyResult<()> {
         let Some(uses) = self.uses.get() else { return Ok(()) };

@@ -23,3 +23,4 @@ pub(crate) mod transfers;
 pub(crate) mod value;
 pub(crate) mod view;
 pub(crate) mod view_memory;
+pub(crate) mod work_state;

@@ -24,6 +24,8 @@ pub(crate) fn forbid_waits() {
     MUST_NOT_WAIT.set(true);
 }
 
+/// True on threads that call the callables of `launch_host`. Waits for unfinished work fail there.
+#[pyfunction]
 pub(crate) fn must_not_wait() -> bool {
     MUST_NOT_WAIT.get()
 }
