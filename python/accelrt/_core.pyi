@@ -1124,7 +1124,7 @@ def memory_uses() -> list[tuple[str, str | None, str, int | None, int, int]]:
 
 def work_state(memory: Buffer | View) -> Literal["done", "pending", "failed", "released"]:
     """The state of the recorded uses of a buffer or view: "done", "pending", "failed" or "released".
-    Does not block, and receives no failure.
+    Does not block. Neither raises nor ends a failure of the stream.
     """
 
 def must_not_wait() -> bool:

@@ -55,7 +55,7 @@ fn is_sized(kind: &str) -> bool {
     !plain.contains(&kind) && !kind.ends_with("_t *") && !kind.ends_with("**")
 }
 
-/// The size of the elements of an array, which its function has as `each_bytes`.
+/// The size in bytes of the array elements of a function, its argument `each_bytes`.
 fn each_bytes(function: &Function) -> u64 {
     match function.name.as_str() {
         "snapshot_get_segments" => 88,
@@ -63,11 +63,11 @@ fn each_bytes(function: &Function) -> u64 {
         "history_get_events" => 128,
         "memory_get_tags" => 104,
         "log_take" => 176,
-        other => panic!("no line here has the size of the elements of {other}"),
+        other => panic!("add the element size of {other} to `each_bytes`"),
     }
 }
 
-/// Live objects of each noun, which have something to be written.
+/// A live handle of each type, with data for every output.
 struct World {
     handles: BTreeMap<&'static str, u64>,
 }
@@ -199,16 +199,17 @@ fn check(
 
 #[test]
 fn failed_calls_leave_their_outputs_unchanged() {
-    // In a process of its own: the handles that it leaves are not those of other tests.
+    // Runs in a child process, because its live handles would disturb other tests.
     let program = std::env::current_exe().expect("this binary has a path");
-    let arguments = ["--exact", "outputs::call_with_each_wrong_argument", "--ignored"];
+    let arguments =
+        ["--exact", "outputs::outputs_are_unchanged_for_each_wrong_argument", "--ignored"];
     let printed = run_program(Command::new(program).args(arguments));
     assert!(printed.contains("1 passed"), "{printed}");
 }
 
 #[test]
 #[ignore = "run by failed_calls_leave_their_outputs_unchanged"]
-fn call_with_each_wrong_argument() {
+fn outputs_are_unchanged_for_each_wrong_argument() {
     let header = Header::with_fake();
     let world = World::new(header);
     let (mut num_failures, mut without_failure) = (0, Vec::new());
@@ -250,5 +251,5 @@ fn call_with_each_wrong_argument() {
         }
     }
     assert!(num_failures > 300, "only {num_failures} calls failed");
-    assert_eq!(without_failure, [""; 0], "functions of which no call failed");
+    assert_eq!(without_failure, [""; 0], "each function must fail for some argument");
 }

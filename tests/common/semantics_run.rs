@@ -36,7 +36,7 @@ pub(crate) trait Probe {
 /// What a program works on.
 pub(crate) struct World {
     pub(crate) runtime: Runtime,
-    /// `None` after the drop.
+    /// `None` after the drop of the handle.
     streams: Vec<Option<Stream>>,
     /// The device and the id of each stream, dropped or not.
     pub(crate) stream_ids: Vec<(Device, u64)>,
@@ -49,7 +49,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn stream(&self, stream: usize) -> &Stream {
-        self.streams[stream].as_ref().expect("a stream that is not dropped")
+        self.streams[stream].as_ref().expect("the stream is not dropped")
     }
 
     fn add_stream(&mut self, device: Device) {

@@ -1,7 +1,7 @@
-"""Recordings that are not part of the repository. Tests that need them are skipped without them.
+"""Recordings that are not part of the repository. Tests that need them are skipped if none is set.
 
-`ACCELRT_TEST_TRACES` names a folder with `ops/*.ops.csv` and `pytorch/*.pickle`, and
-`ACCELRT_TEST_SNAPSHOTS` a folder with the pickles, by default `pytorch` in the first one.
+`ACCELRT_TEST_TRACES` names a folder with `ops/*.ops.csv` and `pytorch/*.pickle`.
+`ACCELRT_TEST_SNAPSHOTS` names a folder of pickles; the default is `pytorch` in the other folder.
 tests/data/README.md lists the recordings and their sources.
 """
 

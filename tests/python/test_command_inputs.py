@@ -128,7 +128,7 @@ def test_explore_names_damaged_profiles(tmp_path: Path, damage: str) -> None:
     assert not page.exists()
 
 
-def test_explore_says_why_no_timeline_is_there(tmp_path: Path) -> None:
+def test_explore_explains_missing_timeline(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("raise SystemExit(1)")
     ended = run("-m", "accelrt", "explore", "-n", "1", str(script))

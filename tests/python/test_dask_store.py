@@ -141,7 +141,7 @@ def test_read_in_a_call_is_current(
 def test_failed_read_in_a_call_is_current(
     store: DeviceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error of a value that was replaced after it is not raised."""
+    """The error of a read is not raised if the value was replaced after it."""
 
     def fail(*_given: object) -> None:
         raise RuntimeError

@@ -283,7 +283,7 @@ def test_reader_receives_no_failure_of_a_move(
 
 
 def test_read_ends_after_its_copy(store: DeviceStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it returns may be used on any stream."""
+    """A read returns after its copy, so any stream can use the value."""
     gate, has_begun = threading.Event(), threading.Event()
     fill(store, 1)
     assert store._spill({}) == VALUE_BYTES

@@ -280,7 +280,7 @@ class Program:
             found.append(version_of(key, sent.pinned if isinstance(sent, OnHost) else sent))
 
     def call(self, _draw: Draw, key: int) -> None:
-        """Read inside a call of dask: what was brought before may be old by then."""
+        """Read inside a call of dask, whose values may be out of date."""
 
         async def read() -> None:
             await asyncio.sleep(0)

@@ -67,7 +67,7 @@ def test_times_are_the_sums_of_all_spans(durations: list[list[int]]) -> None:
 
 
 def check_picture(outcome: job.Outcome, durations: list[list[int]]) -> None:
-    """Expect each span of some consecutive chunks, with its times."""
+    """Assert that the picture shows up to 8 consecutive chunks with the expected times."""
     pictured = sorted({span.chunk for span in outcome.spans})
     assert pictured == list(range(pictured[0], pictured[0] + min(8, len(durations))))
     for number in pictured:

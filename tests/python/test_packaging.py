@@ -26,7 +26,7 @@ def test_lock_files_have_the_version(path: str) -> None:
     assert locked["version"] == read(MANIFEST)["package"]["version"]
 
 
-def test_bridge_has_the_version() -> None:
+def test_bridge_version_matches_crate() -> None:
     bridge = read("bridges/torch/pyproject.toml")["project"]
     assert bridge["version"] == read(MANIFEST)["package"]["version"]
 

@@ -408,7 +408,7 @@ def test_a_check_takes_the_settings_of_the_snapshot(tmp_path: Path) -> None:
         ({"traces": [[{**ENTRY, "addr": "0x"}]]}, "trace[0]['addr'] is '0x', not a whole number"),
         (
             {"traces": [[{**ENTRY, "size": 1 << 16_610}]]},
-            "trace[0]['size'] is a number of 16611 bits, not a number of bytes",
+            "trace[0]['size'] is an integer of 16611 bits, not a number of bytes",
         ),
         ({"traces": [[{"action": "alloc"}]]}, "trace[0] has no 'addr'"),
         ({"segments": [{**SEGMENT, "total_size": 5}]}, "segments[0] has blocks up to"),

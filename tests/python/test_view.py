@@ -315,7 +315,7 @@ def segment(**changes: object) -> list[Any]:
         (snapshot_with(device_traces=entry(action=[])), "has no action"),
         (snapshot_with(device_traces=entry(addr="x")), "trace[0]['addr'] is x, not a whole"),
         (snapshot_with(device_traces=entry(size=-1)), "trace[0]['size'] is -1"),
-        (snapshot_with(device_traces=entry(size=1 << 9999)), "is a number of 10000 bits"),
+        (snapshot_with(device_traces=entry(size=1 << 9999)), "is an integer of 10000 bits"),
         (snapshot_with(device_traces=entry(stream={})), "['stream'] is a dict"),
         (snapshot_with(segments=[7]), "segments[0] names no device"),
         (snapshot_with(segments=segment(address=None)), "segments[0]['address'] is None"),

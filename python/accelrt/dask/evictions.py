@@ -145,7 +145,7 @@ class Evictions:
             return None, True
 
     def release(self, left: list[Any]) -> None:
-        """Release what a change has left over. The caller does not hold the lock."""
+        """Delete the files that a change of state returned. The caller does not hold the lock."""
         for it in left:
             if isinstance(it, SpilledFile):
                 self._files.remove(it)

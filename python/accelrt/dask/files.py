@@ -69,10 +69,10 @@ class Files:
         return self.max_bytes is None or self._used_bytes + file_bytes <= self.max_bytes
 
     def write(self, value: object, weight: int, *, is_pinned: bool) -> SpilledFile:
-        """Write a value.
+        """Write a value that has `weight` bytes in memory.
 
-        `UnwritableError` where it cannot be serialized, `FullError` where it exceeds the limit, and
-        `OSError` where the disk does not take it.
+        Raises `UnwritableError` if the value cannot be serialized, `FullError` if its file would
+        exceed the limit, and `OSError` if the write fails.
         """
         try:
             frames = serialize_bytelist(value, compression=self._compression, on_error="raise")

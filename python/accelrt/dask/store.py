@@ -198,10 +198,10 @@ class DeviceStore(MutableMapping["Key", object]):
         return nbytes if has_left else None
 
     def _find_leaving(self, excluded: Container[Key]) -> Key | None:
-        """Return the key of the value to move. The caller holds the lock.
+        """Return the key of the least recently used value that can move, or None.
 
-        Values that queued work uses are used as well, those of failed work keep their failure, and
-        released ones have no memory.
+        Skips values whose work is pending or failed, and released buffers. The caller holds the
+        lock.
         """
         on_device, values = self._table.on_device, self._table.values
         for key in unused(on_device):
@@ -225,7 +225,7 @@ class DeviceStore(MutableMapping["Key", object]):
         except Exception as error:  # noqa: BLE001  the request goes on with the next value
             drop_frames(error)
             logger.warning(
-                "cannot copy %r off the device; it stays there: %s", stored.key, str(error)
+                "cannot copy %r to the host: %s; it stays on the device", stored.key, str(error)
             )
             return None
 
@@ -309,7 +309,7 @@ class DeviceStore(MutableMapping["Key", object]):
                 stored = table.values[key]
                 if (found := self._find_at_once(stored, is_sent=is_sent)) is not _ELSEWHERE:
                     return Found(stored, found)
-                if not stored.must_be_awaited():
+                if not stored.blocks_reads():
                     break
                 stored.is_awaited = stored.is_at_device()
                 self._settled.wait()

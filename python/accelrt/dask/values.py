@@ -96,11 +96,11 @@ class StoredValue:
         return not self.is_at_device() and self.file is None
 
     def is_copied(self) -> bool:
-        """Return whether its memory is copied at the moment."""
+        """Return whether its memory is being copied."""
         return self.state in _COPIED
 
-    def must_be_awaited(self) -> bool:
-        """Return whether a read waits until the state changes."""
+    def blocks_reads(self) -> bool:
+        """Return whether a read must wait until the state changes."""
         return self.state in _AWAITED
 
     def remember(self, copy: object) -> None:

@@ -30,14 +30,15 @@ enum State<T> {
 }
 
 impl<T: Send + 'static> WhenDone<T> {
-    /// Waits for the event's latest record. `receive` gets the value when the record may be done,
-    /// on the thread that wakes it; it arranges for another [`WhenDone::poll`].
+    /// Waits for the event's latest record. The thread that completes the record calls `receive`,
+    /// which must have the value polled again.
     pub(crate) fn new(event: Event, value: T, receive: fn(Self)) -> Self {
         let handover = Arc::new(Handover { state: SpinMutex::new(State::Polled), receive });
         Self { future: EventFuture::new(event), value, handover }
     }
 
-    /// Returns the value when its record is done. Else leaves it to the thread that wakes it.
+    /// Returns `Some` if the record is done. Otherwise the thread that completes the record passes
+    /// the value to `receive`.
     pub(crate) fn poll(mut self) -> Option<Self> {
         let handover = Arc::clone(&self.handover);
         let waker = Waker::from(Arc::clone(&handover));

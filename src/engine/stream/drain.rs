@@ -250,7 +250,7 @@ impl StreamCore {
     ) {
         context.operation = entry.operation();
         if order_watch::is_on() {
-            // Before the task retires: a watch takes a task that retires otherwise for executed.
+            // Reports the skip before the task retires: else a watch counts the task as executed.
             order_watch::tell(Told::Skip(self, self.progress.retired() + 1));
         }
         discard_skipped(context.error.as_ref(), || drop_quietly(|| entry.discard()));

@@ -399,10 +399,10 @@ fn loom_received_error_is_not_put_back() {
     });
 }
 
-/// Goal: a thread that finds a failure received enqueues tasks that run. Method: one thread
-/// receives the failure through a handle, and the other one looks for it or receives it too.
+/// Goal: a task runs if its thread enqueued it after the failure was marked as received. Method:
+/// one thread receives the failure through a handle; another one queries it or receives it too.
 #[test]
-fn loom_end_is_queued_before_it_is_seen() {
+fn loom_failure_end_is_queued_before_it_is_visible() {
     for receives in [false, true] {
         model(Some(2), move || {
             let world = World::new();

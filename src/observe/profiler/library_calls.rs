@@ -301,8 +301,8 @@ mod tests {
             }
         }
 
-        /// Calls of one library on one track do not overlap, and no track is used while an earlier
-        /// one is free.
+        /// Calls of one library on one track do not overlap, and each call is on the lowest free
+        /// track.
         #[test]
         fn calls_on_one_track_do_not_overlap(
             times in proptest::collection::vec((0..12_i64, 0..5_i64, any::<bool>()), 0..12),

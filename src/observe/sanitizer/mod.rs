@@ -9,8 +9,8 @@
 //! * [`streams`]: what is before the next task of each stream, and what the host knows to be over
 //! * [`timeline`]: one stream of them
 //! * [`shadow`]: the uses of each allocation's bytes
-//! * [`written`]: which of its bytes have contents
-//! * [`detector`]: both, driven by what is told
+//! * [`written`]: the bytes of each allocation that were written
+//! * [`detector`]: applies the reported events to all of these
 //! * [`finding`]: what is found, and what would order it
 //! * [`watch`]: watches of a runtime
 //! * [`report`]: the same for programs in Rust

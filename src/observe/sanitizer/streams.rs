@@ -245,7 +245,7 @@ impl Streams {
         *num_forgotten += timeline.change(clock, done);
     }
 
-    /// The host has waited for all tasks of the device's streams that have ended.
+    /// Records that the host has waited for every task of the ended streams of a device.
     pub(super) fn wait_for_ended(&mut self, device: Device) {
         let is_ended = |timeline: &Timeline| {
             timeline.name.is_some_and(|(of, _)| of == device) && timeline.has_ended()

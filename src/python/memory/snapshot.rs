@@ -50,8 +50,8 @@ fn shown(value: &Bound<'_, PyAny>) -> String {
         return repr.to_string_lossy().chars().take(MAX_SHOWN_CHARACTERS).collect();
     }
     match value.call_method0("bit_length") {
-        Ok(bits) => format!("a number of {bits} bits"),
-        Err(_) => format!("a {}", value.get_type()),
+        Ok(bits) => format!("an integer of {bits} bits"),
+        Err(_) => format!("an object of {}", value.get_type()),
     }
 }
 

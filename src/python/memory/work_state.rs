@@ -8,7 +8,7 @@ use crate::python::objects::stream::state_of;
 use crate::python::support::errors::type_name;
 
 /// The state of the recorded uses of a buffer or view: "done", "pending", "failed" or "released".
-/// Does not block, and receives no failure.
+/// Does not block. Neither raises nor ends a failure of the stream.
 #[pyfunction]
 pub(crate) fn work_state(memory: &Bound<'_, PyAny>) -> PyResult<&'static str> {
     if let Some(buffer) = buffer_of(memory) {

@@ -14,7 +14,7 @@ def shown(value: object) -> str:
     if isinstance(value, str):
         return value[:_MOST_CHARACTERS]
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        return f"a number of {value.bit_length()} bits"
+        return f"an integer of {value.bit_length()} bits"
     if value is None or isinstance(value, int | float):
         return str(value)
     if isinstance(value, tuple | list) and len(value) <= 2:  # noqa: PLR2004  a pair
