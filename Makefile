@@ -13,7 +13,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 comma := ,
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 # Every feature compiles without the others.
-EACH_FEATURE := python capi cuda xpu conformance
+EACH_FEATURE := capi cuda xpu conformance
 # What Rust tests are built with: their binaries cannot link the interpreter's library everywhere.
 TEST_FEATURES := async,capi,cuda,xpu
 # Optimised builds of tests: without link-time optimisation, which would be paid for each binary.
@@ -110,7 +110,7 @@ check-locks:
 
 .PHONY: clippy
 clippy:
-	$(CARGO) clippy --all-targets --all-features -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 
 .PHONY: features
 features: ## each feature alone, and none
@@ -121,10 +121,10 @@ features: ## each feature alone, and none
 
 .PHONY: doc-check
 doc-check:
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features --document-private-items
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --all-features --document-private-items
 
 # rustdoc's description of the crate is unstable, which RUSTC_BOOTSTRAP admits; its form is that of
-# the toolchain. The feature `python` adds nothing to name.
+# the toolchain.
 PUBLIC_DOC := $(TARGET_DIR)/public
 PUBLIC_ITEMS := docs/public_items.txt
 .PHONY: check-public
@@ -206,6 +206,7 @@ core: ## builds and tests the core alone: every room is deleted but the kit that
 	mkdir -p $(CORE)/tree
 	cp -a Cargo.toml Cargo.lock clippy.toml README.md docs src tests benches examples fuzz $(CORE)/tree
 	cd $(CORE)/tree && rm -r $(call others,src,lib conformance $(CORE_ROOMS)) $(call others,src/backend,mod $(CORE_KINDS)) tests/python
+	sed -i '/^members = /s/\[.*\]/[]/' $(CORE)/tree/Cargo.toml
 	sed -i '/`make core` deletes this block/,/^$$/d' $(CORE)/tree/src/lib.rs $(CORE)/tree/src/backend/mod.rs
 	cd $(CORE)/tree && RUSTFLAGS="-D warnings --cfg core_alone" CARGO_TARGET_DIR="$(call absolute,$(CORE)/built)" \
 		$(CARGO) $(CORE_COMMAND) --lib $(addprefix --test ,$(CORE_SUITES))
@@ -301,7 +302,7 @@ $(VENV)/ready: pyproject.toml
 # A digest of all that a module is made of and of the module itself, whoever put it there.
 MODULE_STATE = { echo "$(1)"; rustc -vV; $(VENV)/bin/maturin --version; $(VENV)/bin/python -VV; \
 	env | grep -E '^(CARGO|RUST)' | sort || true; \
-	find src Cargo.toml Cargo.lock pyproject.toml python -type f \
+	find src crates Cargo.toml Cargo.lock pyproject.toml python -type f \
 		-not -name '*.py' -not -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum; } | sha256sum
 
 # Even with nothing to compile maturin links and packs again.
@@ -631,7 +632,7 @@ packages: $(PACKAGING)/ready ## the source distribution and the crate, each buil
 
 .PHONY: doc
 doc: ## the documentation, in target/doc
-	$(CARGO) doc --no-deps --all-features
+	$(CARGO) doc --workspace --no-deps --all-features
 
 .PHONY: fmt
 fmt: $(VENV)/ready ## format the code

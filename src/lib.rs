@@ -51,7 +51,7 @@
 //! `ARCHITECTURE.md` has a map of the code and follows one task from enqueue to done.
 
 #![cfg_attr(
-    not(all(feature = "python", feature = "xpu", feature = "async", feature = "conformance")),
+    not(all(feature = "xpu", feature = "async", feature = "conformance")),
     allow(dead_code, reason = "what faces and driver kinds need is compiled and tested always")
 )]
 #![cfg_attr(
@@ -80,17 +80,12 @@ mod capi;
 mod face;
 mod integrations;
 #[cfg(not(loom))]
+#[doc(hidden)]
+pub mod internal;
+#[cfg(not(loom))]
 pub mod kinds;
 #[cfg(not(loom))]
 mod observe;
-/// The table of the functions for C, which the binding of Python hands on and does not know.
-#[cfg(all(feature = "capi", feature = "python"))]
-fn c_functions() -> *const std::ffi::c_void {
-    capi::table::accelrt_get_table().cast()
-}
-#[cfg(feature = "python")]
-#[expect(rustdoc::broken_intra_doc_links, reason = "these are docstrings of Python")]
-mod python;
 #[cfg(not(loom))]
 pub mod testing;
 pub mod traces;

@@ -38,7 +38,7 @@ pub(crate) fn set_hook(hook: Arc<dyn BlockingHook>) {
 /// Calls `wait`, which may block this thread, between the `begin` and `end` of the thread's hook.
 /// Inside of another such call, as a function that may block and then waits for a stream, it only
 /// calls `wait`.
-pub(crate) fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
+pub fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
     struct End(Arc<dyn BlockingHook>);
     impl Drop for End {
         fn drop(&mut self) {
@@ -56,7 +56,8 @@ pub(crate) fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
 /// Called before each park within [`while_blocked`]. Lets the pool retry to start a thread that the
 /// system refused. Returns the longest time to park before the next retry; `None` when no start is
 /// pending.
-pub(crate) fn longest_park() -> Option<Duration> {
+#[must_use]
+pub fn longest_park() -> Option<Duration> {
     hook().is_some_and(|hook| hook.try_again()).then_some(RETRY_PERIOD)
 }
 

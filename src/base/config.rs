@@ -59,7 +59,7 @@ pub(crate) const VARIABLES: [&str; 20] = [
 ];
 
 /// Why a kind that `ACCELRT_KINDS` names is not there. The process's runtime is not made then.
-pub(crate) static KINDS_REFUSED: std::sync::OnceLock<Error> = std::sync::OnceLock::new();
+pub static KINDS_REFUSED: std::sync::OnceLock<Error> = std::sync::OnceLock::new();
 
 /// What is wrong with a variable that a room above the core reads; the same holds then.
 pub(crate) static REFUSED: std::sync::OnceLock<Error> = std::sync::OnceLock::new();
@@ -272,7 +272,7 @@ pub(crate) fn set_setting(name: &str, value: Option<&str>) -> bool {
 }
 
 /// Reads a setting: what the program has set, else the variable.
-pub(crate) fn setting(name: &'static str) -> Option<String> {
+pub fn setting(name: &'static str) -> Option<String> {
     #[cfg(not(loom))]
     if let Some(set) = SETTINGS.lock().get(name) {
         return Some(set.clone());
@@ -281,7 +281,8 @@ pub(crate) fn setting(name: &'static str) -> Option<String> {
 }
 
 /// Reads any environment variable, of this runtime or another library; `None` when it is not set.
-pub(crate) fn variable(name: &'static str) -> Option<String> {
+#[must_use]
+pub fn variable(name: &'static str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls `act` and catches its panic. The panic hook has printed the message by then.
-pub(crate) fn contain(act: impl FnOnce()) {
+pub fn contain(act: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(act))
         && !panic.is::<&str>()
         && !panic.is::<String>()

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 static PYTHON_LIB_DIR: OnceLock<PathBuf> = OnceLock::new();
 
 /// Sets the folder where Python's wheels install libraries. Later calls have no effect.
-pub(crate) fn set_python_lib_dir(folder: PathBuf) {
+pub fn set_python_lib_dir(folder: PathBuf) {
     let _ = PYTHON_LIB_DIR.set(folder);
 }
 

@@ -10,13 +10,14 @@ use crate::base::sync::unmodelled::AtomicBool;
 
 /// Readable from [`EventFd::raise`] to [`EventFd::lower`].
 #[derive(Debug)]
-pub(crate) struct EventFd {
+pub struct EventFd {
     file: File,
     is_raised: AtomicBool,
 }
 
 impl EventFd {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Creates a descriptor whose count is 0.
+    pub fn new() -> io::Result<Self> {
         // SAFETY: the call has no pre-condition.
         let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if descriptor < 0 {
@@ -27,12 +28,13 @@ impl EventFd {
         Ok(Self { file, is_raised: AtomicBool::new(false) })
     }
 
-    pub(crate) fn descriptor(&self) -> RawFd {
+    /// The number of the descriptor.
+    pub fn descriptor(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
     /// Makes the descriptor readable. While it is, this is no system call.
-    pub(crate) fn raise(&self) {
+    pub fn raise(&self) {
         // AcqRel: pairs with the swap in `lower`. A thread that finds the flag set leaves what it
         // wrote before to the reader, whose swap comes later.
         if !self.is_raised.swap(true, Ordering::AcqRel) {
@@ -43,7 +45,7 @@ impl EventFd {
 
     /// Makes the descriptor unreadable. What threads wrote before their [`EventFd::raise`] is
     /// visible then, or the descriptor is raised again.
-    pub(crate) fn lower(&self) {
+    pub fn lower(&self) {
         // The result is ignored: the counter may be 0, if another thread has lowered it. The read
         // comes before the swap, because it must not take a later raise away.
         let _ = (&self.file).read(&mut [0; size_of::<u64>()]);

@@ -36,13 +36,13 @@ extern "C" fn in_child() {
 
 /// True in a child whose parent had initialised the runtime.
 #[inline]
-pub(crate) fn is_child() -> bool {
+pub fn is_child() -> bool {
     IS_CHILD.load(Ordering::Relaxed)
 }
 
 /// Fails with [`RuntimeError::BadFork`] in a forked child.
 #[inline]
-pub(crate) fn check() -> Result<()> {
+pub fn check() -> Result<()> {
     if is_child() { Err(Error::Runtime(RuntimeError::BadFork)) } else { Ok(()) }
 }
 

@@ -3,14 +3,14 @@
 pub(crate) mod asymmetric;
 pub(crate) mod blocking;
 pub(crate) mod clock;
-pub(crate) mod config;
+pub mod config;
 pub(crate) mod contain;
 pub(crate) mod device;
 #[cfg(any(feature = "xpu", not(loom)))]
-pub(crate) mod dylib;
-pub(crate) mod error;
+pub mod dylib;
+pub mod error;
 pub(crate) mod event_fd;
-pub(crate) mod fork;
+pub mod fork;
 pub(crate) mod machine_memory;
 pub(crate) mod shortage;
 pub(crate) mod signals;

@@ -39,7 +39,8 @@ pub struct Shortage {
     pub largest_tags: Vec<MemoryUser>,
     /// Where programs asked for the most bytes that are in use, the largest first. A history that
     /// records stacks knows it.
-    pub(crate) largest_stacks: Vec<MemoryUser>,
+    #[doc(hidden)]
+    pub largest_stacks: Vec<MemoryUser>,
 }
 
 /// The blocks in use that were asked for with one tag, or from one place of a program.
@@ -49,7 +50,8 @@ pub struct MemoryUser {
     /// The tag; empty for none, and for a place.
     pub tag: Arc<str>,
     /// The number of the place; 0 for none, and for a tag.
-    pub(crate) stack: u32,
+    #[doc(hidden)]
+    pub stack: u32,
     /// Bytes of the blocks.
     pub bytes: usize,
     /// The number of blocks.

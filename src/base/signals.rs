@@ -11,7 +11,7 @@ const SYNCHRONOUS_SIGNALS: [libc::c_int; 6] =
 
 /// Calls `start` while this thread blocks all signals except the synchronous ones. Threads that
 /// `start` starts inherit the mask.
-pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
+pub fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     let mut others = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the pointer is to a set that the call initialises.
     unsafe { libc::sigfillset(others.as_mut_ptr()) };

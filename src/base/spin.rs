@@ -13,7 +13,7 @@ use crate::base::sync::{AtomicBool, Ordering, UnsafeCell, spin_hint, yield_now};
 const SPINS: u32 = 64;
 
 /// A value behind a spin lock. The lock has no rank and no poisoning, and is not fair.
-pub(crate) struct SpinMutex<T> {
+pub struct SpinMutex<T> {
     is_taken: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -24,8 +24,9 @@ unsafe impl<T: Send> Sync for SpinMutex<T> {}
 unsafe impl<T: Send> Send for SpinMutex<T> {}
 
 impl<T> SpinMutex<T> {
+    /// Creates an unlocked lock.
     #[cfg(not(loom))]
-    pub(crate) const fn new(value: T) -> Self {
+    pub const fn new(value: T) -> Self {
         Self { is_taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
@@ -34,14 +35,15 @@ impl<T> SpinMutex<T> {
         Self { is_taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
+    /// Locks; spins, and later yields, while another thread holds the lock.
     #[inline]
-    pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
+    pub fn lock(&self) -> SpinGuard<'_, T> {
         self.try_lock().unwrap_or_else(|| self.wait())
     }
 
     /// `None` when the lock is held. In a forked child, a thread that the child lacks may hold it.
     #[inline]
-    pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
         // Acquire: pairs with the release in the guard's drop. Relaxed on failure: no value is
         // read.
         let taking =
@@ -74,7 +76,13 @@ impl<T> SpinMutex<T> {
 }
 
 /// Access to the value of a [`SpinMutex`]. Its drop releases the lock.
-pub(crate) struct SpinGuard<'a, T>(&'a SpinMutex<T>);
+pub struct SpinGuard<'a, T>(&'a SpinMutex<T>);
+
+impl<T> fmt::Debug for SpinGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpinGuard").finish_non_exhaustive()
+    }
+}
 
 impl<T> Deref for SpinGuard<'_, T> {
     type Target = T;

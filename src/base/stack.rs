@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 /// The stack size of a worker. Native functions expect the stack of a main thread.
-pub(crate) const WORKER_STACK_BYTES: usize = 8 << 20;
+pub const WORKER_STACK_BYTES: usize = 8 << 20;
 
 /// The tolerated shortfall of a stack. The thread's frames already use a part of the stack, and the
 /// system uses a part of a main thread's eight mebibytes for the program's arguments and guards.

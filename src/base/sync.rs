@@ -142,7 +142,7 @@ pub(crate) fn yield_now() {
 /// The rank of a lock, named after the protected data. A thread takes locks in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(crate) enum LockRank {
+pub enum LockRank {
     /// The loaded copies of one library with verbose lines.
     Libraries = 4,
     /// The verbose levels of one library.
@@ -237,14 +237,15 @@ type InnerMutex<T> = loom::sync::Mutex<T>;
 type InnerGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
 
 /// A mutex without poisoning, with a rank.
-pub(crate) struct Mutex<T> {
+pub struct Mutex<T> {
     rank: LockRank,
     inner: InnerMutex<T>,
 }
 
 impl<T> Mutex<T> {
+    /// Creates an unlocked lock with a rank.
     #[cfg(not(loom))]
-    pub(crate) const fn new(rank: LockRank, value: T) -> Self {
+    pub const fn new(rank: LockRank, value: T) -> Self {
         Self { rank, inner: InnerMutex::new(value) }
     }
 
@@ -253,14 +254,15 @@ impl<T> Mutex<T> {
         Self { rank, inner: InnerMutex::new(value) }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    /// Locks; blocks while another thread holds the lock.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         note_acquisition(self.rank);
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         MutexGuard { rank: self.rank, inner }
     }
 
     /// `None` when another thread holds the lock.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -278,9 +280,15 @@ impl<T> fmt::Debug for Mutex<T> {
 }
 
 /// Access to the value of a [`Mutex`], until dropped.
-pub(crate) struct MutexGuard<'a, T> {
+pub struct MutexGuard<'a, T> {
     rank: LockRank,
     inner: InnerGuard<'a, T>,
+}
+
+impl<T> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MutexGuard").finish_non_exhaustive()
+    }
 }
 
 impl<T> Deref for MutexGuard<'_, T> {
@@ -317,24 +325,27 @@ pub(crate) fn current_thread() -> Thread {
 
 /// A thread that sleeps until another thread wakes it. A wake before the sleep is not lost.
 #[derive(Debug)]
-pub(crate) struct Sleeper {
+pub struct Sleeper {
     thread: Thread,
     is_woken: AtomicBool,
 }
 
 impl Sleeper {
     /// A sleeper for the calling thread, which is the only thread that may sleep on it.
-    pub(crate) fn new() -> Arc<Self> {
+    #[must_use]
+    pub fn new() -> Arc<Self> {
         Arc::new(Self { thread: current_thread(), is_woken: AtomicBool::new(false) })
     }
 
-    pub(crate) fn wake(&self) {
+    /// Wakes the sleeping thread, or the next one to sleep.
+    pub fn wake(&self) {
         // Release: pairs with `is_woken`.
         self.is_woken.store(true, Ordering::Release);
         self.thread.unpark();
     }
 
-    pub(crate) fn is_woken(&self) -> bool {
+    /// True after a wake that no sleep has used.
+    pub fn is_woken(&self) -> bool {
         // Acquire: pairs with `wake`; the waker's writes are visible.
         self.is_woken.load(Ordering::Acquire)
     }
@@ -347,8 +358,8 @@ impl Sleeper {
         self.reset();
     }
 
-    /// As [`Sleeper::sleep`]. False when `end` comes first: a wake may still follow.
-    pub(crate) fn sleep_until(&self, end: Instant) -> bool {
+    /// As `sleep`. False when `end` comes first: a wake may still follow.
+    pub fn sleep_until(&self, end: Instant) -> bool {
         while !self.is_woken() {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -374,7 +385,7 @@ impl Wake for Sleeper {
 
 /// Parks this thread until an unpark or until `timeout` has passed. May return earlier, so callers
 /// loop.
-pub(crate) fn park(timeout: Option<Duration>) {
+pub fn park(timeout: Option<Duration>) {
     #[cfg(not(loom))]
     match timeout {
         Some(timeout) => std::thread::park_timeout(timeout),

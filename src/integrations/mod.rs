@@ -11,12 +11,12 @@
 mod external_streams;
 // Absent from loom builds: these modules have locks in statics, which models do not support.
 #[cfg(not(loom))]
-pub(crate) mod host_heap;
+pub mod host_heap;
 #[cfg(not(loom))]
 pub(crate) mod mkl_allocator;
 #[cfg(not(loom))]
 pub(crate) mod process_profile;
 #[cfg(not(loom))]
-pub(crate) mod process_runtime;
+pub mod process_runtime;
 #[cfg(not(loom))]
 pub(crate) mod verbose;

@@ -25,7 +25,7 @@ pub(crate) fn watch() {
 }
 
 /// Starts the profile that the environment asks for, and warns of another runtime.
-pub(crate) fn begin(runtime: &Runtime) {
+pub fn begin(runtime: &Runtime) {
     process_profile::begin(runtime);
     if is_marked() {
         let _ = writeln!(
@@ -39,7 +39,8 @@ pub(crate) fn begin(runtime: &Runtime) {
 }
 
 /// Ends the profile. Returns what is to be told of it.
-pub(crate) fn end() -> Option<String> {
+#[must_use]
+pub fn end() -> Option<String> {
     process_profile::end()
 }
 

@@ -11,9 +11,12 @@ use crate::engine::log::context::{AllocationContext, StackId, exchange_stack};
 
 /// What a caller is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub enum Act {
+    /// A request for memory.
     Allocates,
+    /// A free of memory.
     Frees,
+    /// A task, a wait or a use of memory.
     Orders,
 }
 
@@ -24,7 +27,7 @@ static FIND: OnceLock<FindStack> = OnceLock::new();
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether anything wants stacks. All callers pass one function.
-pub(crate) fn want(find: FindStack, is_wanted: bool) {
+pub fn want(find: FindStack, is_wanted: bool) {
     FIND.get_or_init(|| find);
     IS_WANTED.store(is_wanted, Ordering::Relaxed); // a call that races with this may have none
 }

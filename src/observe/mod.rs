@@ -9,10 +9,10 @@
 //! * [`sanitizer`]: uses of the same bytes that nothing orders
 
 #[cfg(feature = "capi")]
-pub(crate) mod callers;
+pub mod callers;
 pub mod memory_history;
 mod memory_records;
-pub(crate) mod output_file;
+pub mod output_file;
 pub(crate) mod profiler;
 pub(crate) mod sanitizer;
 pub(crate) mod task_lines;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Fails when a file certainly cannot be written: it is a folder, or its folder is none. Touches
 /// nothing, so that permissions and full disks are found later.
-pub(crate) fn check(path: &Path) -> Result<()> {
+pub fn check(path: &Path) -> Result<()> {
     if let Ok(found) = fs::metadata(path) {
         return if found.is_dir() { refuse(ErrorKind::IsADirectory) } else { Ok(()) };
     }

@@ -163,16 +163,19 @@ impl Runtime {
     }
 
     /// The source of this thread's next buffer: the device's allocator and the thread's pool.
-    pub(crate) fn origin(&self, device: Device) -> Result<Origin> {
+    #[doc(hidden)]
+    pub fn origin(&self, device: Device) -> Result<Origin> {
         let pool = self.current_pool(device);
         Ok(Origin { pool, ..self.origin_of(self.allocator(device)?, MemoryKind::Device) })
     }
 
-    pub(crate) fn pinned_origin(&self, device: Device) -> Result<Origin> {
+    #[doc(hidden)]
+    pub fn pinned_origin(&self, device: Device) -> Result<Origin> {
         Ok(self.origin_of(self.pinned_allocator(device)?, MemoryKind::Host))
     }
 
-    pub(crate) fn shared_origin(&self, device: Device) -> Result<Origin> {
+    #[doc(hidden)]
+    pub fn shared_origin(&self, device: Device) -> Result<Origin> {
         Ok(self.origin_of(self.shared_allocator(device)?, MemoryKind::Shared))
     }
 
@@ -191,26 +194,23 @@ impl Runtime {
     }
 
     /// The allocator of a device; `None` if no call has created it. Initialises no device.
-    pub(crate) fn existing_allocator(
-        &self,
-        device: Device,
-    ) -> Result<Option<Arc<CachingAllocator>>> {
+    #[doc(hidden)]
+    pub fn existing_allocator(&self, device: Device) -> Result<Option<Arc<CachingAllocator>>> {
         fork::check()?;
         self.properties(device)?; // fails for a missing device
         Ok(self.inner.allocators.lock().by_device.get(&device).cloned())
     }
 
-    pub(crate) fn existing_allocators(&self, device: Device) -> Result<Vec<Arc<CachingAllocator>>> {
+    #[doc(hidden)]
+    pub fn existing_allocators(&self, device: Device) -> Result<Vec<Arc<CachingAllocator>>> {
         self.properties(device)?; // fails for a missing device
         let mut known = self.existing_allocators_of(device.kind())?;
         known.retain(|allocator| allocator.device() == device);
         Ok(known)
     }
 
-    pub(crate) fn existing_allocators_of(
-        &self,
-        kind: DeviceKind,
-    ) -> Result<Vec<Arc<CachingAllocator>>> {
+    #[doc(hidden)]
+    pub fn existing_allocators_of(&self, kind: DeviceKind) -> Result<Vec<Arc<CachingAllocator>>> {
         fork::check()?;
         let allocators = self.inner.allocators.lock();
         let all = allocators.by_device.iter().chain(&allocators.shared);
@@ -219,7 +219,8 @@ impl Runtime {
     }
 
     /// The allocator of a kind's pinned memory; `None` if no call has created it.
-    pub(crate) fn existing_pinned_allocator(
+    #[doc(hidden)]
+    pub fn existing_pinned_allocator(
         &self,
         kind: DeviceKind,
     ) -> Result<Option<Arc<CachingAllocator>>> {

@@ -15,7 +15,7 @@ use crate::runtime::pools::PoolCore;
 
 /// What was made current.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Selected {
+pub struct Selected {
     devices: BTreeMap<DeviceKind, Device>,
     streams: BTreeMap<Device, Stream>,
     /// The pools that were entered; the last one serves requests.
@@ -23,12 +23,13 @@ pub(crate) struct Selected {
 }
 
 impl Selected {
-    pub(crate) fn set_device(&mut self, device: Device) {
+    /// Selects a device.
+    pub fn set_device(&mut self, device: Device) {
         self.devices.insert(device.kind(), device);
     }
 
     /// Returns the replaced stream.
-    pub(crate) fn set_stream(&mut self, stream: Stream) -> Option<Stream> {
+    pub fn set_stream(&mut self, stream: Stream) -> Option<Stream> {
         self.streams.insert(stream.device(), stream)
     }
 

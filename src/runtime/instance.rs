@@ -175,8 +175,9 @@ impl Runtime {
     }
 
     /// As [`Runtime::global`], by reference instead of a new handle.
+    #[doc(hidden)]
     #[inline]
-    pub(crate) fn of_process() -> Result<&'static Self> {
+    pub fn of_process() -> Result<&'static Self> {
         if let Some(runtime) = GLOBAL.get() {
             return Ok(runtime);
         }
@@ -191,7 +192,8 @@ impl Runtime {
     }
 
     /// The runtime of this process, if a call of [`Runtime::global`] has created it.
-    pub(crate) fn existing_of_process() -> Option<&'static Self> {
+    #[doc(hidden)]
+    pub fn existing_of_process() -> Option<&'static Self> {
         GLOBAL.get()
     }
 
@@ -305,7 +307,8 @@ impl Runtime {
     }
 
     /// Sets the current device without a check. For guards, which restore an earlier device.
-    pub(crate) fn restore_device(&self, device: Device) {
+    #[doc(hidden)]
+    pub fn restore_device(&self, device: Device) {
         current::set_device(self.id(), device);
     }
 
@@ -340,23 +343,29 @@ impl Runtime {
     }
 
     /// Sets the current stream without a check. For guards, which restore an earlier stream.
-    pub(crate) fn restore_stream(&self, stream: &Stream) {
+    #[doc(hidden)]
+    pub fn restore_stream(&self, stream: &Stream) {
         current::set_stream(self.id(), stream);
     }
 
     /// What this thread has made current.
-    pub(crate) fn selected(&self) -> Selected {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn selected(&self) -> Selected {
         current::selected(self.id())
     }
 
     /// Replaces what this thread has made current, without a check, and returns it.
-    pub(crate) fn exchange_selected(&self, selected: Selected) -> Selected {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn exchange_selected(&self, selected: Selected) -> Selected {
         current::exchange_selected(self.id(), selected)
     }
 
     /// Replaces this thread's state by a stream and its device, or clears it with `None`. For the
     /// helper thread, which serves many streams. Also works after a shutdown.
-    pub(crate) fn adopt_stream(&self, stream: Option<&Stream>) {
+    #[doc(hidden)]
+    pub fn adopt_stream(&self, stream: Option<&Stream>) {
         current::forget(self.id());
         if let Some(stream) = stream {
             self.restore_device(stream.device());
@@ -388,18 +397,16 @@ impl Runtime {
     }
 
     /// True when a synchronise of the device would not block. Does not block.
-    pub(crate) fn is_passed(&self, device: Device) -> bool {
+    #[doc(hidden)]
+    pub fn is_passed(&self, device: Device) -> bool {
         let table = self.inner.tables.lock().get(&device).cloned();
         let mut streams = table.iter().flat_map(|table| table.all()).map(Stream::from_core);
         streams.all(|stream| stream.is_passed())
     }
 
     /// Waits for the device's streams, and notifies the allocators when all work is done.
-    pub(crate) fn synchronize_within(
-        &self,
-        device: Device,
-        interrupt: &mut Interrupt<'_>,
-    ) -> Result<()> {
+    #[doc(hidden)]
+    pub fn synchronize_within(&self, device: Device, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let waited = self.told_wait(device, || self.synchronize_streams(device, interrupt));
         if matches!(
             waited,

@@ -14,7 +14,7 @@ use crate::runtime::Runtime;
 const MAX_ALIGN_BYTES: usize = 2 * MIB;
 
 /// Fails for an alignment that no buffer can have. The error quotes `given`, the caller's text.
-pub(crate) fn check_alignment(align_bytes: usize, given: &impl ToString) -> Result<()> {
+pub fn check_alignment(align_bytes: usize, given: &impl ToString) -> Result<()> {
     if align_bytes.is_power_of_two() && align_bytes <= MAX_ALIGN_BYTES {
         return Ok(());
     }
@@ -134,7 +134,8 @@ impl Runtime {
 
     /// Sets this thread's hint, for requests that name no device. The hint lasts until the thread's
     /// current device, stream, pool or mode changes.
-    pub(crate) fn set_thread_hint(&'static self, device: Device) -> Result<()> {
+    #[doc(hidden)]
+    pub fn set_thread_hint(&'static self, device: Device) -> Result<()> {
         thread_hints::remember(self.current_stream_of(device)?, self.origin(device)?, true);
         Ok(())
     }

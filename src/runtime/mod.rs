@@ -24,9 +24,9 @@ pub(crate) mod memory;
 pub(crate) mod memory_watch;
 mod observers;
 mod pools;
-pub(crate) mod process_hooks;
+pub mod process_hooks;
 mod programs;
-pub(crate) mod report;
+pub mod report;
 pub(crate) mod shutdown;
 mod streams;
 

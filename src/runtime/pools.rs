@@ -79,7 +79,9 @@ impl MemPool {
     }
 
     /// The pool's segments, and the known blocks of the device at the same moment.
-    pub(crate) fn moment(&self) -> Moment {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn moment(&self) -> Moment {
         let mut moment = self.inner.allocator.moment(None, || ());
         moment.segments.retain(|segment| segment.pool == self.inner.id);
         moment
@@ -93,16 +95,20 @@ impl MemPool {
         PoolGuard { pool: self.clone(), this_thread: PhantomData }
     }
 
-    pub(crate) fn push(&self) {
+    #[doc(hidden)]
+    pub fn push(&self) {
         let PoolCore { runtime, allocator, .. } = &*self.inner;
         current::push_pool(*runtime, allocator.device(), Arc::clone(&self.inner));
     }
 
-    pub(crate) fn add_to(&self, selected: &mut Selected) {
+    #[doc(hidden)]
+    pub fn add_to(&self, selected: &mut Selected) {
         selected.push_pool(self.device(), Arc::clone(&self.inner));
     }
 
-    pub(crate) fn pop(&self) -> bool {
+    #[doc(hidden)]
+    #[expect(clippy::must_use_candidate, reason = "callers may ignore what was there before")]
+    pub fn pop(&self) -> bool {
         let PoolCore { runtime, allocator, id } = &*self.inner;
         current::pop_pool(*runtime, allocator.device(), *id).is_some()
     }

@@ -5,20 +5,21 @@ use std::sync::OnceLock;
 use crate::runtime::{Runtime, report};
 
 /// Called once each, on the thread that begins or ends the runtime.
-pub(crate) struct ProcessHooks {
+#[derive(Debug)]
+pub struct ProcessHooks {
     /// Called before anyone else gets the process's runtime.
-    pub(crate) begin: fn(&Runtime),
+    pub begin: fn(&Runtime),
     /// Called by the shutdown, when no task is left that will run. Returns what to report.
-    pub(crate) end: fn() -> Option<String>,
+    pub end: fn() -> Option<String>,
     /// The number of tasks that threads of a binding are inside of.
-    pub(crate) num_running: fn() -> usize,
+    pub num_running: fn() -> usize,
 }
 
 static HOOKS: OnceLock<ProcessHooks> = OnceLock::new();
 
 /// Registers hooks. Later registrations, and those behind the begin, have no effect.
 #[cfg(not(loom))] // only the profiler calls this, which loom builds lack
-pub(crate) fn register(hooks: ProcessHooks) {
+pub fn register(hooks: ProcessHooks) {
     HOOKS.get_or_init(|| hooks);
 }
 

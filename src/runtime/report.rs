@@ -29,7 +29,8 @@ pub(super) fn unclean_shutdown(report: &ShutdownReport) {
     }
 }
 
-pub(crate) fn line(text: &str) {
+/// Writes a line to standard error.
+pub fn line(text: &str) {
     let _ = writeln!(std::io::stderr(), "accelrt: {text}");
 }
 

@@ -11,12 +11,16 @@ use crate::engine::stream::{Stream, order_watch};
 use crate::runtime::Runtime;
 
 impl Runtime {
-    pub(crate) fn lifecycle(&self) -> &Arc<Lifecycle> {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn lifecycle(&self) -> &Arc<Lifecycle> {
         &self.inner.lifecycle
     }
 
     /// Every stream that exists, of all devices.
-    pub(crate) fn all_streams(&self) -> Vec<Arc<StreamCore>> {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn all_streams(&self) -> Vec<Arc<StreamCore>> {
         self.inner.streams()
     }
 

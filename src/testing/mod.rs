@@ -6,7 +6,8 @@
 //! [`crate::profiler::watch_environment`] makes a program heed the variables.
 
 mod fault_plan;
-pub(crate) mod process;
+#[doc(hidden)]
+pub mod process;
 mod random;
 mod schedule;
 mod scheduler;

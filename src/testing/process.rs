@@ -12,7 +12,7 @@ static FAULTS: Mutex<Option<Faults>> = Mutex::new(LockRank::Runtime, None);
 
 /// Reads `ACCELRT_CPU_SCHEDULE` and `ACCELRT_FAULTS` before the first use of the process's runtime,
 /// which fails when a value is malformed. Faults are in force from here on.
-pub(crate) fn check_environment() {
+pub fn check_environment() {
     let faults = variable("ACCELRT_FAULTS").map(|text| {
         let plan = text.parse::<FaultPlan>()?;
         heed_faults();
@@ -41,14 +41,14 @@ pub(crate) fn begin(runtime: &Runtime) {
 }
 
 /// Lets the process's runtime follow a schedule until [`end_schedule`].
-pub(crate) fn start_schedule(schedule: Schedule) -> Result<()> {
+pub fn start_schedule(schedule: Schedule) -> Result<()> {
     let scheduled = schedule.start(&Runtime::global()?)?;
     *SCHEDULED.lock() = Some(scheduled);
     Ok(())
 }
 
 /// Ends the schedule. Returns its number of steps.
-pub(crate) fn end_schedule() -> u64 {
+pub fn end_schedule() -> u64 {
     let scheduled = SCHEDULED.lock().take(); // the lock ends here: the drop runs tasks
     scheduled.map_or(0, |scheduled| {
         scheduled.finish();
@@ -57,12 +57,12 @@ pub(crate) fn end_schedule() -> u64 {
 }
 
 /// Puts a plan of faults in force until [`end_faults`].
-pub(crate) fn start_faults(plan: FaultPlan) -> Result<()> {
+pub fn start_faults(plan: FaultPlan) -> Result<()> {
     plan.start().map(|faults| *FAULTS.lock() = Some(faults))
 }
 
 /// Ends the plan. Returns how many calls failed.
-pub(crate) fn end_faults() -> u64 {
+pub fn end_faults() -> u64 {
     let faults = FAULTS.lock().take();
     faults.map_or(0, |faults| faults.num_failed())
 }

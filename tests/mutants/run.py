@@ -194,15 +194,13 @@ class Python:
 
     def build(self) -> Ended:
         """Compile the module into the copied package."""
-        command = ["cargo", "rustc", "--quiet", "--lib", "--crate-type", "cdylib"]
-        ended = run(
-            [*command, "--features", "python,capi,xpu"], self._settings, BUILD_LIMIT_SECONDS
-        )
+        command = ["cargo", "build", "--quiet", "--package", "accelrt-python"]
+        ended = run(command, self._settings, BUILD_LIMIT_SECONDS)
         if ended.status == 0:
             module = TREE / "python" / "accelrt" / "_core.abi3.so"
             # A new file: who still runs the old one keeps it.
             module.unlink(missing_ok=True)
-            shutil.copy(WORK / "python" / "debug" / "libaccelrt.so", module)
+            shutil.copy(WORK / "python" / "debug" / "libaccelrt_core.so", module)
         return ended
 
     def interpreter(self) -> Path:

@@ -31,7 +31,7 @@ const TERMS: [&str; 4] = ["out_of", "OutOf", "left_out", "LeftOut"];
 /// Modules, types and functions are named by the field's words. Tests, whose names are sentences,
 /// are free.
 pub(crate) fn check(repository: &Repository) -> Vec<Violation> {
-    let files = repository.src().filter(|source| !source.is_test_file);
+    let files = repository.product().filter(|source| !source.is_test_file);
     let found = files.flat_map(|source| {
         items(source).filter_map(|(name, line)| {
             let (word, instead) = avoided_in(name)?;

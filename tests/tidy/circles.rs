@@ -18,7 +18,7 @@ pub(crate) fn circles(repository: &Repository) -> Vec<Vec<String>> {
     let exports = Exports::of(repository);
     let is_held = |path: &str| ROOMS.iter().any(|room| path.starts_with(room));
     let files: Vec<_> = repository
-        .src()
+        .root()
         .filter(|source| is_held(&source.path) && !source.is_test_file)
         .filter(|source| !source.path.ends_with("/mod.rs"))
         .collect();

@@ -14,7 +14,7 @@ const STRANGERS: [&str; 6] = ["json", "pickle", "html", "numpy", "dask", "pyo3"]
 /// No name and no text of the core's code has a word of those.
 pub(crate) fn check_words(repository: &Repository) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for source in repository.src().filter(|source| is_core(source)) {
+    for source in repository.root().filter(|source| is_core(source)) {
         for (_, token) in source.product_code() {
             let text = token.text.to_lowercase();
             if let Some(word) = STRANGERS.iter().find(|word| text.contains(**word)) {
@@ -58,7 +58,7 @@ mod tests {
     fn the_core_knows_no_formats_and_no_frameworks() {
         let count = |path, text| check_words(&Repository::of(&[(path, text)])).len();
         assert_eq!(count("src/memory/a.rs", "fn to_json() -> u8 { \"a.pickle\" }"), 2);
-        assert_eq!(count("src/python/a.rs", "fn to_json() {}"), 0);
+        assert_eq!(count("src/capi/a.rs", "fn to_json() {}"), 0);
         assert_eq!(count("src/memory/a.rs", "// Not JSON.\nfn f() {}"), 0);
     }
 

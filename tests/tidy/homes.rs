@@ -52,7 +52,7 @@ const HOMES: &[(&str, &[&[&str]])] = &[
 /// free.
 pub(crate) fn check_homes(repository: &Repository) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for source in repository.src() {
+    for source in repository.root() {
         for path in product_paths(source) {
             for (home, places) in HOMES.iter().filter(|(home, _)| !is_home(home, &source.path)) {
                 if places.iter().any(|place| path.is_in(place)) {
@@ -73,32 +73,11 @@ fn is_home(home: &str, path: &str) -> bool {
     rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
 
-/// What the bindings need is compiled always, and tested in Rust: only they and the tour ask for
-/// their feature.
-pub(crate) fn check_features(repository: &Repository) -> Vec<Violation> {
-    let is_free = |source: &Source| {
-        source.is_test_file || source.path == "src/lib.rs" || source.path.starts_with("src/python/")
-    };
-    let mut violations = Vec::new();
-    for source in repository.src().filter(|source| !is_free(source)) {
-        let named = source.code.windows(3).enumerate().filter(|(_, tokens)| {
-            tokens[0].is_word("feature")
-                && tokens[1].is_sign("=")
-                && tokens[2].text.contains("python")
-        });
-        for (index, _) in named {
-            let message = "the feature python belongs into src/python and src/lib.rs".to_owned();
-            violations.push(at("features", source, index, message));
-        }
-    }
-    violations
-}
-
 /// Python's syntax and names stand in the texts of the binding alone.
 pub(crate) fn check_texts(repository: &Repository) -> Vec<Violation> {
     let words = ["=True", "=False", "argument '", "launch_host", "multiprocessing"];
     let mut violations = Vec::new();
-    for source in repository.src().filter(|source| !source.path.starts_with("src/python/")) {
+    for source in repository.root() {
         for (index, token) in source.product_code().filter(|(_, token)| token.kind == Kind::Text) {
             for word in words.iter().filter(|word| token.text.contains(**word)) {
                 let message = format!("{word:?} is Python's: the binding says it, in errors.rs");
@@ -112,7 +91,7 @@ pub(crate) fn check_texts(repository: &Repository) -> Vec<Violation> {
 /// Nothing below the runtime (L3) writes to the terminal. Tests are free.
 pub(crate) fn check_output(repository: &Repository) -> Vec<Violation> {
     let macros = ["println", "eprintln", "print", "eprint", "dbg"];
-    let files = repository.src().filter(|source| layer_of(source).is_some_and(|layer| layer < 3));
+    let files = repository.root().filter(|source| layer_of(source).is_some_and(|layer| layer < 3));
     let mut violations = Vec::new();
     for source in files {
         for (index, token) in source.product_code() {
@@ -175,7 +154,7 @@ pub(crate) fn check_sleeps(repository: &Repository) -> Vec<Violation> {
 /// What is unfinished is not in the shipped crate: neither the macros nor the marks that say so.
 pub(crate) fn check_words(repository: &Repository) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for source in repository.src() {
+    for source in repository.product() {
         for (index, token) in source.code.iter().enumerate() {
             let is_stub = token.is_word("todo") || token.is_word("unimplemented");
             if is_stub && is_macro_call(source, index) {
@@ -273,7 +252,7 @@ mod tests {
     fn words_of_python_stand_in_the_binding() {
         let text = "#[error(\"needs argument 'timing=True'\")] struct A; // non_blocking=True";
         assert_eq!(count(check_texts, "src/base/error/event.rs", text), 2);
-        assert_eq!(count(check_texts, "src/python/support/errors.rs", text), 0);
+        assert_eq!(count(check_texts, "crates/accelrt-python/src/support/errors.rs", text), 0);
         let tests = "#[cfg(test)] mod tests { const A: &str = \"a=True\"; }";
         assert_eq!(count(check_texts, "src/base/error/event.rs", tests), 0);
     }

@@ -7,7 +7,7 @@ use super::source::Source;
 
 /// No two types that the whole crate may name share a name, wherever they stand. Tests are free.
 pub(crate) fn check_unique(repository: &Repository) -> Vec<Violation> {
-    let files = repository.src().filter(|source| !source.is_test_file);
+    let files = repository.root().filter(|source| !source.is_test_file);
     let mut known: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
     let mut violations = Vec::new();
     for source in files {

@@ -29,7 +29,7 @@ const LINES_ABOVE: usize = 3;
 /// 4. an earlier comment in the file that says "here and below" and names the same ordering.
 pub(crate) fn check(repository: &Repository) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for source in repository.src() {
+    for source in repository.product() {
         for path in Paths::of(source).uses {
             let [.., owner, ordering] = path.segments.as_slice() else { continue };
             let is_ordering = owner == "Ordering" && ORDERINGS.contains(&ordering.as_str());

@@ -7,7 +7,7 @@ const AVOIDED: [&str; 3] = ["whoever", "somebody", "nobody"];
 /// The subject of a sentence is the component: a thread, a caller, the consumer.
 pub(crate) fn check(repository: &Repository) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for source in repository.src() {
+    for source in repository.product() {
         for comment in &source.comments {
             for (line, text) in (comment.line..).zip(comment.text.lines()) {
                 let mut words = text.split(|c: char| c != '_' && !c.is_alphanumeric());

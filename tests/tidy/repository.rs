@@ -7,9 +7,9 @@ use std::path::Path;
 use super::source::Source;
 
 /// The folders that hold the product; what else lies in a checkout is nobody's business.
-const FOLDERS: [&str; 11] = [
-    "src", "tests", "benches", "examples", "python", "include", "fuzz", "docs", ".ci", ".cargo",
-    ".github",
+const FOLDERS: [&str; 12] = [
+    "src", "crates", "tests", "benches", "examples", "python", "include", "fuzz", "docs", ".ci",
+    ".cargo", ".github",
 ];
 /// Names of folders whose contents are made, not written.
 const MADE: [&str; 6] = ["target", "__pycache__", ".venv", "corpus", "artifacts", "coverage"];
@@ -78,7 +78,7 @@ impl Repository {
     /// `#[cfg(test)] mod name;` makes a test of the file, and of the files below it.
     fn find_test_files(&mut self) {
         let mut modules: Vec<Vec<String>> = Vec::new();
-        for source in self.sources.iter().filter(|source| source.is_in_src()) {
+        for source in self.sources.iter().filter(|source| source.is_product()) {
             for declaration in &source.outline.declarations {
                 if source.is_test(declaration.index) {
                     let mut module = source.module_path_at(declaration.index);
@@ -87,15 +87,20 @@ impl Repository {
                 }
             }
         }
-        for source in self.sources.iter_mut().filter(|source| source.is_in_src()) {
+        for source in self.sources.iter_mut().filter(|source| source.is_product()) {
             let path = source.module_path();
             source.is_test_file |= modules.iter().any(|module| path.starts_with(module));
         }
     }
 
-    /// The shipped crate's files.
-    pub(crate) fn src(&self) -> impl Iterator<Item = &Source> {
-        self.sources.iter().filter(|source| source.is_in_src())
+    /// The files of all crates' products.
+    pub(crate) fn product(&self) -> impl Iterator<Item = &Source> {
+        self.sources.iter().filter(|source| source.is_product())
+    }
+
+    /// The files of the root crate's product.
+    pub(crate) fn root(&self) -> impl Iterator<Item = &Source> {
+        self.sources.iter().filter(|source| source.is_in_root())
     }
 
     /// Path and text of every file.
@@ -154,7 +159,7 @@ mod tests {
             ("src/queue/models/mod.rs", "mod two;"),
             ("src/queue/models/two.rs", "fn b() {}"),
         ]);
-        let tests: Vec<_> = repository.src().map(|source| source.is_test_file).collect();
+        let tests: Vec<_> = repository.product().map(|source| source.is_test_file).collect();
         assert_eq!(tests, [false, false, true, true]);
     }
 

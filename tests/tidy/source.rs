@@ -20,12 +20,17 @@ impl Source {
     pub(crate) fn new(path: &str, text: &str) -> Self {
         let (comments, code): (Vec<_>, Vec<_>) = lex(text).into_iter().partition(Token::is_comment);
         let outline = Outline::of(&code);
-        let is_test_file = !path.starts_with("src/") || path.ends_with("tests.rs");
+        let is_test_file = place(path).is_none() || path.ends_with("tests.rs");
         Self { path: path.into(), text: text.into(), code, comments, outline, is_test_file }
     }
 
-    /// True for the shipped crate, false for its tests, benches, examples and fuzz targets.
-    pub(crate) fn is_in_src(&self) -> bool {
+    /// True for the product, false for tests, benches, examples and fuzz targets.
+    pub(crate) fn is_product(&self) -> bool {
+        place(&self.path).is_some()
+    }
+
+    /// True for the root crate's product.
+    pub(crate) fn is_in_root(&self) -> bool {
         self.path.starts_with("src/")
     }
 
@@ -39,13 +44,15 @@ impl Source {
         self.code.iter().enumerate().filter(|(index, _)| !self.is_test(*index))
     }
 
-    /// `["crate", "backend", "cpu"]` for `src/backend/cpu/mod.rs`.
+    /// `["crate", "backend", "cpu"]` for `src/backend/cpu/mod.rs`, and
+    /// `["crates", "accelrt-python", "memory"]` for `crates/accelrt-python/src/memory/mod.rs`.
     pub(crate) fn module_path(&self) -> Vec<String> {
-        let inside = self.path.strip_prefix("src/").unwrap_or(&self.path);
+        let (of, inside) = place(&self.path).unwrap_or((None, &self.path));
         let stem = inside.strip_suffix(".rs").unwrap_or(inside);
         let stem = stem.strip_suffix("/mod").unwrap_or(stem);
         let segments = stem.split('/').filter(|segment| !["lib", "main"].contains(segment));
-        std::iter::once("crate").chain(segments).map(str::to_owned).collect()
+        let root = of.map_or(vec!["crate"], |of| vec!["crates", of]);
+        root.into_iter().chain(segments).map(str::to_owned).collect()
     }
 
     /// The path of the module, inline ones included, that holds this token.
@@ -113,6 +120,15 @@ impl Source {
     }
 }
 
+/// The crate, `None` for the root one, and the path in its `src` of a file of the product.
+fn place(path: &str) -> Option<(Option<&str>, &str)> {
+    if let Some(inside) = path.strip_prefix("src/") {
+        return Some((None, inside));
+    }
+    let (of, rest) = path.strip_prefix("crates/")?.split_once('/')?;
+    Some((Some(of), rest.strip_prefix("src/")?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::Source;
@@ -128,6 +144,8 @@ mod tests {
         assert_eq!(module("src/event.rs"), "crate::event");
         assert_eq!(module("src/backend/cpu/mod.rs"), "crate::backend::cpu");
         assert_eq!(module("src/backend/cpu/clock.rs"), "crate::backend::cpu::clock");
+        assert_eq!(module("crates/one/src/lib.rs"), "crates::one");
+        assert_eq!(module("crates/one/src/a/b.rs"), "crates::one::a::b");
 
         let source = Source::new("src/a.rs", "mod b { mod c { one } } two");
         assert_eq!(source.module_path_at(find(&source, "one")).join("::"), "crate::a::b::c");
@@ -136,10 +154,17 @@ mod tests {
 
     #[test]
     fn files_of_tests_are_tests_throughout() {
-        for path in ["tests/tidy.rs", "benches/queue.rs", "src/engine/stream/order_tests.rs"] {
+        for path in [
+            "tests/tidy.rs",
+            "benches/queue.rs",
+            "crates/one/tests/a.rs",
+            "src/engine/stream/order_tests.rs",
+        ] {
             assert!(Source::new(path, "fn a() {}").is_test(0), "{path}");
         }
-        assert!(!Source::new("src/engine/stream/order.rs", "fn a() {}").is_test(0));
+        for path in ["src/engine/stream/order.rs", "crates/one/src/a.rs"] {
+            assert!(!Source::new(path, "fn a() {}").is_test(0), "{path}");
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ enum Use {
 /// use is explained. Tests are free.
 pub(crate) fn check_uses(repository: &Repository) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for source in repository.src() {
+    for source in repository.product() {
         let uses = unsafe_uses(source);
         let mut found = |index: usize, message: &str| {
             let line = source.code[index].line;
@@ -74,7 +74,7 @@ pub(crate) fn check_list(repository: &Repository) -> Vec<Violation> {
 
 /// A table of the files with unsafe code, by their paths.
 pub(crate) fn list(repository: &Repository) -> String {
-    let with_unsafe = repository.src().filter(|source| !unsafe_uses(source).is_empty());
+    let with_unsafe = repository.product().filter(|source| !unsafe_uses(source).is_empty());
     let row = |source: &Source| {
         let reason = exception(source).unwrap_or("none is given");
         format!("| `{}` | {reason} |\n", source.path)

@@ -17,7 +17,7 @@ use crate::backend::contract::{
 use crate::base::error::Result;
 
 /// Owns a stream of a backend; the drop destroys the stream.
-pub(crate) struct OwnedStream {
+pub struct OwnedStream {
     backend: Arc<dyn Backend>,
     stream: StreamHandle,
 }
@@ -68,7 +68,7 @@ impl OwnedStream {
         unsafe { self.backend.flush(self.stream) }
     }
 
-    pub(crate) fn query(&self) -> Result<bool> {
+    pub fn query(&self) -> Result<bool> {
         // SAFETY: the stream is live, because only the drop of `self` destroys it.
         unsafe { self.backend.stream_query(self.stream) }
     }

@@ -81,9 +81,11 @@ pub struct AllocatorConfig {
     pub(crate) max_non_split_rounding_bytes: usize,
     /// `roundup_power2_divisions`: entry `i` is for sizes from 2^(20 + i). The first entry is also
     /// for all smaller sizes, the last for all larger sizes. 0 and 1 turn rounding off.
-    pub(crate) roundup_power2_divisions: [usize; ROUNDUP_INTERVALS],
+    #[doc(hidden)]
+    pub roundup_power2_divisions: [usize; ROUNDUP_INTERVALS],
     /// `garbage_collection_threshold`; `None` never collects.
-    pub(crate) garbage_collection_threshold: Option<f64>,
+    #[doc(hidden)]
+    pub garbage_collection_threshold: Option<f64>,
     /// `per_process_memory_fraction`; `None` removes a fraction that an earlier text set.
     pub(crate) per_process_memory_fraction: Option<f64>,
     /// True when the last text named the fraction. If false, a limit set by a call remains.

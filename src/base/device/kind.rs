@@ -117,12 +117,14 @@ impl DeviceKind {
     }
 
     /// The registered kinds except null, which has devices only in programs that add its backend.
-    pub(crate) fn named() -> impl Iterator<Item = Self> {
+    #[doc(hidden)]
+    pub fn named() -> impl Iterator<Item = Self> {
         Self::registered().filter(|kind| *kind != Self::NULL)
     }
 
     /// Joins the names of [`DeviceKind::named`] with commas, for errors.
-    pub(crate) fn names() -> String {
+    #[doc(hidden)]
+    pub fn names() -> String {
         Self::named().map(Self::name).collect::<Vec<_>>().join(", ")
     }
 }

@@ -84,7 +84,9 @@ pub enum FailureCause {
 }
 
 impl StreamFailure {
-    pub(crate) fn new(
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(
         device: Device,
         stream_id: u64,
         operation: Option<&'static str>,
@@ -194,7 +196,8 @@ impl StreamFailure {
     }
 
     /// True when the root's cause is a shutdown, not a failed task.
-    pub(crate) fn is_cancellation(&self) -> bool {
+    #[doc(hidden)]
+    pub fn is_cancellation(&self) -> bool {
         matches!(self.root().cause, FailureCause::Cancelled)
     }
 

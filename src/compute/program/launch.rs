@@ -105,7 +105,8 @@ impl Stream {
     ///
     /// # Safety
     /// As for [`Stream::launch_kernel`]. The declarations in `writes` are correct.
-    pub(crate) unsafe fn launch_kernel_with_uses(
+    #[doc(hidden)]
+    pub unsafe fn launch_kernel_with_uses(
         &self,
         kernel: &Kernel,
         arguments: &[KernelArgument<'_>],

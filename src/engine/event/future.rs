@@ -27,7 +27,8 @@ struct PendingRecord {
 }
 
 impl EventFuture {
-    pub(crate) fn new(event: Event) -> Self {
+    #[doc(hidden)]
+    pub fn new(event: Event) -> Self {
         // A child asks for no record: a thread that it lacks may hold the event's lock.
         let record = if fork::is_child() { None } else { event.core.record() };
         let record = record.map(|record| {
@@ -38,12 +39,15 @@ impl EventFuture {
     }
 
     /// True when a poll is ready.
-    pub(crate) fn is_done(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_done(&self) -> bool {
         let PendingRecord { event, record } = &*self.0;
         record.as_ref().is_none_or(|(record, _)| event.core.is_reached(record))
     }
 
-    pub(crate) fn poll_record(&mut self, waker: &Waker) -> Poll<Result<()>> {
+    #[doc(hidden)]
+    pub fn poll_record(&mut self, waker: &Waker) -> Poll<Result<()>> {
         self.poll_done(waker).map(|done| {
             done?;
             let PendingRecord { event, record } = &*self.0;

@@ -121,8 +121,10 @@ impl Event {
     }
 
     /// As [`Event::is_done`], and never runs a task.
+    #[doc(hidden)]
     #[inline]
-    pub(crate) fn is_complete(&self) -> bool {
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
         let is_done = self.looks_complete();
         if is_done && order_watch::is_on() {
             self.tell_waited();
@@ -131,7 +133,9 @@ impl Event {
     }
 
     /// As [`Event::is_done`], for `Debug` and `repr`: runs no task and tells no watch of the order.
-    pub(crate) fn looks_complete(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn looks_complete(&self) -> bool {
         self.core.is_latest_complete() || self.poll()
     }
 
@@ -152,7 +156,9 @@ impl Event {
     }
 
     /// True when the latest record is done and has failed. Never blocks.
-    pub(crate) fn has_failed(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
         // False in a forked child, where a lock that a thread of the parent held stays locked.
         let is_done = !fork::is_child() && self.looks_complete();
         is_done && self.core.record().is_some_and(|record| self.core.failure_of(&record).is_some())
@@ -202,7 +208,8 @@ impl Event {
         self.synchronize_within(&mut Interrupt::after(timeout))
     }
 
-    pub(crate) fn synchronize_within(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    #[doc(hidden)]
+    pub fn synchronize_within(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         fork::check()?;
         let Some(record) = self.core.record() else { return Ok(()) };
         let waited = self.core.wait_on_host(&record, interrupt);

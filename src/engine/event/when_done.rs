@@ -1,5 +1,6 @@
 //! A value that waits for an event's record without a thread.
 
+use std::fmt;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
@@ -8,10 +9,17 @@ use crate::engine::event::Event;
 use crate::engine::event::future::EventFuture;
 
 /// A value, and the record that it waits for.
-pub(crate) struct WhenDone<T> {
+pub struct WhenDone<T> {
     future: EventFuture,
-    pub(crate) value: T,
+    /// What waits.
+    pub value: T,
     handover: Arc<Handover<T>>,
+}
+
+impl<T> fmt::Debug for WhenDone<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WhenDone").finish_non_exhaustive()
+    }
 }
 
 /// Passes a value that waits to the thread that completes its record.
@@ -32,14 +40,15 @@ enum State<T> {
 impl<T: Send + 'static> WhenDone<T> {
     /// Waits for the event's latest record. The thread that completes the record calls `receive`,
     /// which must have the value polled again.
-    pub(crate) fn new(event: Event, value: T, receive: fn(Self)) -> Self {
+    #[must_use]
+    pub fn new(event: Event, value: T, receive: fn(Self)) -> Self {
         let handover = Arc::new(Handover { state: SpinMutex::new(State::Polled), receive });
         Self { future: EventFuture::new(event), value, handover }
     }
 
     /// Returns `Some` if the record is done. Otherwise the thread that completes the record passes
     /// the value to `receive`.
-    pub(crate) fn poll(mut self) -> Option<Self> {
+    pub fn poll(mut self) -> Option<Self> {
         let handover = Arc::clone(&self.handover);
         let waker = Waker::from(Arc::clone(&handover));
         loop {

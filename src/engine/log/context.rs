@@ -9,18 +9,20 @@ use crate::engine::log::names::NameId;
 /// The number of a stack of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
-pub(crate) struct StackId(pub(crate) u32);
+pub struct StackId(pub u32);
 
 impl StackId {
     /// The number of an unknown stack.
-    pub(crate) const NONE: Self = Self(0);
+    pub const NONE: Self = Self(0);
 }
 
 /// What an allocation is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct AllocationContext {
-    pub(crate) tag: NameId,
-    pub(crate) stack: StackId,
+pub struct AllocationContext {
+    /// The memory tag; `NONE` outside of any tag.
+    pub tag: NameId,
+    /// The call stack; `NONE` while no stacks are recorded.
+    pub stack: StackId,
 }
 
 thread_local! {
@@ -29,7 +31,8 @@ thread_local! {
 }
 
 impl AllocationContext {
-    pub(crate) const NONE: Self = Self { tag: NameId::NONE, stack: StackId::NONE };
+    /// Without a tag and without a stack.
+    pub const NONE: Self = Self { tag: NameId::NONE, stack: StackId::NONE };
 
     /// The tag alone.
     pub(crate) fn of_tag(self) -> Self {
@@ -42,7 +45,8 @@ impl AllocationContext {
     }
 
     /// This thread's.
-    pub(crate) fn current() -> Self {
+    #[must_use]
+    pub fn current() -> Self {
         CURRENT.get()
     }
 
@@ -60,7 +64,8 @@ pub(crate) fn exchange_tag(tag: NameId) -> NameId {
 }
 
 /// Sets the stack of this thread's allocations and frees; returns the one before.
-pub(crate) fn exchange_stack(stack: StackId) -> StackId {
+#[expect(clippy::must_use_candidate, reason = "callers may ignore what was there before")]
+pub fn exchange_stack(stack: StackId) -> StackId {
     let before = CURRENT.get();
     CURRENT.set(AllocationContext { stack, ..before });
     before.stack

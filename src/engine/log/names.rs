@@ -10,17 +10,18 @@ use crate::base::spin::SpinMutex;
 /// The number of a name in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
-pub(crate) struct NameId(u16);
+pub struct NameId(u16);
 
 impl NameId {
     /// The number of what has no name.
-    pub(crate) const NONE: Self = Self(0);
+    pub const NONE: Self = Self(0);
 
     /// The number of a name. [`NameId::NONE`] when there are as many names as numbers: names stay,
     /// so a program that makes up names without end gets no memory for them.
     ///
     /// [`NameId::NONE`] in a forked child, where a thread that the child lacks may hold the lock.
-    pub(crate) fn of(name: &str) -> Self {
+    #[must_use]
+    pub fn of(name: &str) -> Self {
         Self::with_table(|table| table.number(name)).unwrap_or_default()
     }
 
@@ -49,7 +50,8 @@ impl NameId {
     }
 
     /// The name; empty for [`NameId::NONE`], and in a forked child.
-    pub(crate) fn text(self) -> Arc<str> {
+    #[must_use]
+    pub fn text(self) -> Arc<str> {
         let find = |table: &mut Names| table.texts.get(usize::from(self.0)).cloned();
         Self::with_table(find).flatten().unwrap_or_default()
     }

@@ -6,7 +6,7 @@ use crate::engine::log::names::NameId;
 /// What a task does. A command's type determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub(crate) enum OperationKind {
+pub enum OperationKind {
     /// A call of a Rust closure.
     Call,
     /// A call of a C function.
@@ -21,6 +21,7 @@ pub(crate) enum OperationKind {
     Random,
     /// A task that another thread finishes through its completion.
     Deferred,
+    /// A record of an event.
     Record,
     /// A wait for a record on another stream.
     Wait,
@@ -30,7 +31,8 @@ pub(crate) enum OperationKind {
 
 impl OperationKind {
     /// The name in reports; `None` for tasks of the runtime itself, which are not reported.
-    pub(crate) fn name(self) -> Option<&'static str> {
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
         match self {
             Self::Call => Some("call"),
             Self::Launch => Some("launch"),

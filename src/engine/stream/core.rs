@@ -45,16 +45,16 @@ pub(crate) struct Identity {
 /// One stream, shared by its handles, by recorded events and by the component that will execute it
 /// next: the run queue, a drain, or the completer that will resume it. So queued work keeps the
 /// stream alive.
-pub(crate) struct StreamCore {
+pub struct StreamCore {
     pub(crate) identity: Identity,
     pub(crate) backend: Arc<dyn Backend>,
     /// The backend's stream, shared with the context of its tasks.
-    pub(crate) handle: Arc<OwnedStream>,
-    pub(crate) on_host: bool,
-    pub(crate) lifecycle: Arc<Lifecycle>,
+    pub handle: Arc<OwnedStream>,
+    pub on_host: bool,
+    pub lifecycle: Arc<Lifecycle>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) history: Arc<History>,
-    pub(crate) failures: Failures,
+    pub failures: Failures,
     pub(crate) marks: Marks,
     pub(crate) waiters: Waiters<StreamCore>,
     /// Markers that waiting threads have pushed behind the last task.
@@ -136,7 +136,7 @@ impl StreamCore {
         self.history.join(ticket, &point, source.history.at(until).as_deref());
     }
 
-    pub(crate) fn key(&self) -> u64 {
+    pub fn key(&self) -> u64 {
         self.progress.stream_key()
     }
 

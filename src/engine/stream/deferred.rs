@@ -44,7 +44,8 @@ impl Completion {
     }
 
     /// What says whether the task was finished.
-    pub(crate) fn watch(&self) -> impl Fn() -> bool + use<> {
+    #[doc(hidden)]
+    pub fn watch(&self) -> impl Fn() -> bool + use<> {
         let latch = Arc::clone(&self.latch);
         move || latch.is_open()
     }
@@ -58,7 +59,8 @@ impl Completion {
 
     /// As [`Completion::finish`], with an error that the task's handle shares. The handle can then
     /// receive the error before the stream has failed.
-    pub(crate) fn finish_with(mut self, outcome: Result<(), Arc<StreamFailure>>) {
+    #[doc(hidden)]
+    pub fn finish_with(mut self, outcome: Result<(), Arc<StreamFailure>>) {
         self.is_finished = true;
         self.open(outcome.map_err(Failed::Error));
     }
@@ -225,7 +227,8 @@ impl Stream {
     }
 
     /// As [`Stream::enqueue_deferred`], with a name for the log.
-    pub(crate) fn enqueue_deferred_as<F>(&self, name: Option<NameId>, start: F) -> Result<u64>
+    #[doc(hidden)]
+    pub fn enqueue_deferred_as<F>(&self, name: Option<NameId>, start: F) -> Result<u64>
     where
         F: FnOnce(Completion) + Send + 'static,
     {

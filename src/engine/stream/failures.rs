@@ -66,7 +66,7 @@ struct Log {
 }
 
 #[derive(Debug)]
-pub(crate) struct Failures {
+pub struct Failures {
     /// True while `log` has entries. Written under the log's lock, and read without the lock.
     has_entries: AtomicBool,
     /// The number of waits that may still read a synchronized error.
@@ -243,7 +243,7 @@ impl Failures {
 
     /// The error that covers the task `ticket`.
     #[inline]
-    pub(crate) fn at(&self, ticket: u64) -> Option<Arc<StreamFailure>> {
+    pub fn at(&self, ticket: u64) -> Option<Arc<StreamFailure>> {
         if self.has_failed() { self.find_at(ticket) } else { None }
     }
 

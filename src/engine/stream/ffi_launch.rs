@@ -14,7 +14,7 @@ use crate::ffi::{Argument, FfiCall, PlacedArguments};
 use crate::queue::{Class, Command, INLINE_BYTES, Pushed};
 
 /// The capability that streams without host functions lack.
-pub(crate) const NATIVE_CALLS: &str =
+pub const NATIVE_CALLS: &str =
     "native functions as tasks: they run on the host, and kernels of programs on the device";
 
 /// A call of a C function. With `CHECKED` the function's result is a status. With `MARKER` the

@@ -25,7 +25,7 @@ per_thread! {
 
 /// Calls `act` within a frame of the stream.
 #[inline]
-pub(crate) fn inside<R>(stream_key: u64, act: impl FnOnce() -> R) -> R {
+pub fn inside<R>(stream_key: u64, act: impl FnOnce() -> R) -> R {
     struct Leave(*const Frame);
     impl Drop for Leave {
         #[inline]

@@ -71,7 +71,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn from_core(core: Arc<StreamCore>) -> Self {
+    #[doc(hidden)]
+    pub fn from_core(core: Arc<StreamCore>) -> Self {
         Self::issued_after_ticket(0, core)
     }
 
@@ -80,8 +81,10 @@ impl Stream {
         Self { core: Inherited::new(core), issued_after }
     }
 
+    #[doc(hidden)]
     #[inline]
-    pub(crate) fn core(&self) -> &Arc<StreamCore> {
+    #[must_use]
+    pub fn core(&self) -> &Arc<StreamCore> {
         &self.core
     }
 
@@ -151,13 +154,15 @@ impl Stream {
 
     /// Drops `owner` when everything enqueued before is done, failed or cancelled. Must not be
     /// called in a forked child.
-    pub(crate) fn drop_after_all<T: Send + 'static>(&self, owner: T) {
+    #[doc(hidden)]
+    pub fn drop_after_all<T: Send + 'static>(&self, owner: T) {
         self.core.enqueue(DropTask(owner), Always);
     }
 
     /// Drops `owner` when the device has done the task `ticket`, which was just enqueued. Must not
     /// be called in a forked child.
-    pub(crate) fn drop_after<T: Send + 'static>(&self, ticket: u64, owner: T) {
+    #[doc(hidden)]
+    pub fn drop_after<T: Send + 'static>(&self, ticket: u64, owner: T) {
         if self.core.on_host {
             self.drop_after_all(owner);
         } else {
@@ -166,23 +171,24 @@ impl Stream {
     }
 
     /// True when the next enqueue will not be throttled.
+    #[doc(hidden)]
     #[inline]
-    pub(crate) fn is_below_limit(&self) -> bool {
+    #[must_use]
+    pub fn is_below_limit(&self) -> bool {
         self.core.is_below_limit()
     }
 
     /// Helps the stream or blocks until it is below its task limit. Calls `is_interrupted` as
     /// [`Stream::synchronize_unless`] does; fails after a shutdown.
-    pub(crate) fn wait_below_limit_unless(
-        &self,
-        is_interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<()> {
+    #[doc(hidden)]
+    pub fn wait_below_limit_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.core.wait_below_limit(&mut Interrupt::by(is_interrupted))
     }
 
     /// Calls `task` as a task of the stream: during the call this thread may not wait for the
     /// stream, and its enqueues are not throttled.
-    pub(crate) fn inside_task<R>(&self, task: impl FnOnce() -> R) -> R {
+    #[doc(hidden)]
+    pub fn inside_task<R>(&self, task: impl FnOnce() -> R) -> R {
         frames::inside(self.core.key(), task)
     }
 
@@ -198,8 +204,9 @@ impl Stream {
     }
 
     /// Announces a wait: workers leave the stream's short tasks to this thread, which waits soon.
+    #[doc(hidden)]
     #[inline]
-    pub(crate) fn announce_wait(&self) {
+    pub fn announce_wait(&self) {
         self.core.announce_helper();
     }
 
@@ -211,7 +218,9 @@ impl Stream {
     }
 
     /// As [`Stream::is_done`], and never runs a task.
-    pub(crate) fn is_complete(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
         let is_done = |core: &StreamCore| core.handle.query().unwrap_or(false);
         let until = self.core.pushed();
         let is_done = self.core.is_drained() && (self.core.on_host || is_done(&self.core));
@@ -222,24 +231,31 @@ impl Stream {
     }
 
     /// True when all tasks are done, and no marker is left in the queue.
-    pub(crate) fn is_passed(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_passed(&self) -> bool {
         // The counter is read first, as in `StreamCore::is_drained`.
         self.core.progress.retired() >= self.core.pushed() && self.is_complete()
     }
 
     /// The last ticket before the pool issued the stream to this handle.
-    pub(crate) fn issued_after(&self) -> u64 {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn issued_after(&self) -> u64 {
         self.issued_after
     }
 
     /// As a synchronise of a stream for which [`Stream::is_quiet`] is true.
-    pub(crate) fn forget_received(&self) {
+    #[doc(hidden)]
+    pub fn forget_received(&self) {
         self.core.failures.forget_received(self.issued_after);
     }
 
     /// True while the stream has an error, which the next synchronise raises. Never blocks. False
     /// in a forked child, where the lock of the errors may be held by a thread of the parent.
-    pub(crate) fn has_failed(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
         !fork::is_child() && self.core.failures.has_unraised(self.issued_after)
     }
 
@@ -277,7 +293,8 @@ impl Stream {
         self.synchronize_within(&mut Interrupt::by(is_interrupted))
     }
 
-    pub(crate) fn synchronize_within(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    #[doc(hidden)]
+    pub fn synchronize_within(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.core.synchronize(self.issued_after, interrupt)
     }
 }

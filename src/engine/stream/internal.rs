@@ -94,7 +94,7 @@ impl StreamCore {
 
     /// True when only markers are left in the queue. Markers do not count as work, so a thread that
     /// waited for the last task finds the stream done.
-    pub(crate) fn is_drained(&self) -> bool {
+    pub fn is_drained(&self) -> bool {
         // Reads the consumer's counter first, so that a task enqueued meanwhile counts as pending.
         let retired = self.progress.retired();
         let pushed = self.pushed();

@@ -1,5 +1,6 @@
 //! What ends a host wait before its work is done: an interrupt check, or a limit.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, Result, RuntimeError};
@@ -10,12 +11,18 @@ const INTERRUPT_PERIOD: Duration = MAX_HELP_TIME;
 
 /// Ends a wait early; the work goes on. By default nothing ends the wait.
 #[derive(Default)]
-pub(crate) struct Interrupt<'a> {
+pub struct Interrupt<'a> {
     /// Called every 50 ms, between tasks if the waiting thread executes any. The result true ends
     /// the wait with [`RuntimeError::Interrupted`].
     check: Option<&'a mut dyn FnMut() -> bool>,
     /// The end of the wait, which then fails with [`RuntimeError::TimedOut`].
     limit: Option<Limit>,
+}
+
+impl fmt::Debug for Interrupt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interrupt").finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -25,8 +32,9 @@ struct Limit {
 }
 
 impl<'a> Interrupt<'a> {
+    /// A wait that ends when `check` returns true.
     #[inline]
-    pub(crate) fn by(check: &'a mut dyn FnMut() -> bool) -> Self {
+    pub fn by(check: &'a mut dyn FnMut() -> bool) -> Self {
         Self { check: Some(check), limit: None }
     }
 
@@ -37,7 +45,8 @@ impl<'a> Interrupt<'a> {
 
     /// Also ends the wait after `timeout`, counted from this call. A time that no clock reaches is
     /// no limit.
-    pub(crate) fn or_after(self, timeout: Option<Duration>) -> Self {
+    #[must_use]
+    pub fn or_after(self, timeout: Option<Duration>) -> Self {
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let limit = timeout.zip(end).map(|(timeout, end)| Limit { timeout, end });
         Self { limit, ..self }
@@ -50,7 +59,8 @@ impl<'a> Interrupt<'a> {
     }
 
     /// The longest sleep until the next check or the limit, of at most `most`.
-    pub(crate) fn longest_sleep(&self, most: Option<Duration>) -> Option<Duration> {
+    #[must_use]
+    pub fn longest_sleep(&self, most: Option<Duration>) -> Option<Duration> {
         let left = self.limit.map(|limit| limit.end.saturating_duration_since(Instant::now()));
         let period = self.check.is_some().then_some(INTERRUPT_PERIOD);
         [most, period, left].into_iter().flatten().min()
@@ -58,7 +68,7 @@ impl<'a> Interrupt<'a> {
 
     /// Fails when the wait is to end. Calls the check if its last call, at `last_check`, is a
     /// period ago.
-    pub(crate) fn check(&mut self, last_check: &mut Instant) -> Result<()> {
+    pub fn check(&mut self, last_check: &mut Instant) -> Result<()> {
         if let Some(Limit { timeout, .. }) = self.limit.filter(|it| Instant::now() >= it.end) {
             return Err(Error::Runtime(RuntimeError::TimedOut { timeout }));
         }

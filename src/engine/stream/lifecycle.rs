@@ -25,7 +25,7 @@ const WATCHED: usize = 4;
 /// `phase` only grows: running, stopped (no new work, queued tasks run), cancelled (users'
 /// queued tasks are retired without running). Watches are counted only before the last phase.
 #[derive(Debug)]
-pub(crate) struct Lifecycle {
+pub struct Lifecycle {
     /// Identifies the runtime in this process.
     pub(crate) runtime: u64,
     phase: AtomicUsize,
@@ -201,15 +201,16 @@ impl Lifecycle {
         }
     }
 
+    /// True while a watch of the order is on for this runtime.
     #[inline]
-    pub(crate) fn is_watched(&self) -> bool {
+    pub fn is_watched(&self) -> bool {
         self.phase.load(Ordering::Relaxed) >= WATCHED
     }
 
     /// The scheduler of the streams of host kinds; `None` after a cancellation and in a forked
     /// child.
     #[inline]
-    pub(crate) fn scheduler(&self) -> Option<Arc<dyn Scheduler>> {
+    pub fn scheduler(&self) -> Option<Arc<dyn Scheduler>> {
         // Relaxed: the lock orders what the scheduler has.
         if self.is_scheduled.load(Ordering::Relaxed) { self.find_scheduler() } else { None }
     }

@@ -7,7 +7,7 @@ use crate::backend::contract::Address;
 use crate::engine::log::names::NameId;
 use crate::engine::log::record::RecordedSource;
 
-pub(crate) use crate::engine::log::record::OperationKind;
+pub use crate::engine::log::record::OperationKind;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Details {

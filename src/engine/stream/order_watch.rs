@@ -37,7 +37,7 @@ thread_local! {
 
 /// Bytes of an allocation, and how they are used.
 #[derive(Clone, Debug)]
-pub(crate) struct UsedBytes {
+pub struct UsedBytes {
     pub(crate) runtime: u64,
     /// The key of the allocation's home stream.
     pub(crate) home: u64,
@@ -51,25 +51,28 @@ pub(crate) struct UsedBytes {
 
 /// The memory that a task was given, apart from what its command knows.
 #[derive(Debug)]
-pub(crate) struct NextUses {
-    pub(crate) uses: Vec<UsedBytes>,
+pub struct NextUses {
+    /// The uses that the task declares.
+    pub uses: Vec<UsedBytes>,
     /// Memory among the arguments of a callable. The task keeps it alive, and nothing waits for
     /// these uses.
-    pub(crate) kept: Vec<UsedBytes>,
+    pub kept: Vec<UsedBytes>,
     /// True when the task runs behind every conflicting use.
-    pub(crate) is_behind_conflicts: bool,
+    pub is_behind_conflicts: bool,
 }
 
 impl NextUses {
-    pub(crate) const NONE: Self =
-        Self { uses: Vec::new(), kept: Vec::new(), is_behind_conflicts: false };
+    /// A task without memory.
+    pub const NONE: Self = Self { uses: Vec::new(), kept: Vec::new(), is_behind_conflicts: false };
 }
 
 /// Where a thread is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
-    pub(crate) stack: StackId,
-    pub(crate) thread: NameId,
+pub struct Place {
+    /// The call stack.
+    pub stack: StackId,
+    /// The name of the thread.
+    pub thread: NameId,
 }
 
 /// A task that gets its ticket.
@@ -121,8 +124,9 @@ pub(crate) fn switch(watcher: &'static dyn OrderWatcher, is_on: bool) {
     IS_ON.store(is_on, Ordering::Relaxed); // what races with this may be told of or not
 }
 
+/// True while a watch is on.
 #[inline]
-pub(crate) fn is_on() -> bool {
+pub fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed) // as in `switch`
 }
 
@@ -141,7 +145,7 @@ pub(crate) fn tell(told: Told<'_>) {
 /// Says what the next task of this thread uses; `None` takes it back.
 #[cold]
 #[inline(never)]
-pub(crate) fn declare(memory: Option<NextUses>) {
+pub fn declare(memory: Option<NextUses>) {
     let _ = NEXT.try_with(|next| next.replace(memory.unwrap_or(NextUses::NONE)));
 }
 
@@ -171,7 +175,7 @@ impl StreamCore {
     /// The host has waited for the task, unless the wait was ended before; with `is_whole` for all
     /// that the stream waits for until now, too.
     #[inline]
-    pub(crate) fn tell_waited(&self, ticket: u64, is_whole: bool, outcome: &Result<()>) {
+    pub fn tell_waited(&self, ticket: u64, is_whole: bool, outcome: &Result<()>) {
         if is_on() && has_waited(outcome) {
             tell(Told::HostWait(self, ticket, is_whole));
         }

@@ -60,7 +60,7 @@ thread_local! {
 }
 
 /// The error that caused the skip, for destructors of values that a skipped task owns.
-pub(crate) fn skipped_by() -> Option<Arc<StreamFailure>> {
+pub fn skipped_by() -> Option<Arc<StreamFailure>> {
     SKIPPED_BY.with_borrow(Clone::clone)
 }
 
@@ -75,7 +75,7 @@ impl StreamCore {
     /// Raises the error of a task to a caller that holds the task's handle, and ends the error
     /// unless it is a cancellation or a lost device.
     #[inline]
-    pub(crate) fn receive(self: &Arc<Self>, error: Option<Arc<StreamFailure>>) -> Result<()> {
+    pub fn receive(self: &Arc<Self>, error: Option<Arc<StreamFailure>>) -> Result<()> {
         error.map_or(Ok(()), |error| self.receive_error(error))
     }
 
@@ -89,7 +89,7 @@ impl StreamCore {
     /// Marks an error of this stream as raised, and ends it for tasks that are enqueued later. A
     /// second call for the same error has no effect. Does not wait for tasks.
     #[cold]
-    pub(crate) fn end_received(self: &Arc<Self>, error: &Arc<StreamFailure>) {
+    pub fn end_received(self: &Arc<Self>, error: &Arc<StreamFailure>) {
         error.set_raised();
         // After a shutdown no later task is enqueued.
         if !error.is_ended_by_receipt() || self.lifecycle.check().is_err() {

@@ -15,7 +15,7 @@ use crate::engine::stream::lifecycle::Lifecycle;
 use crate::engine::stream::operation::OperationKind;
 
 /// Chooses which runnable stream goes next. Any thread may call.
-pub(crate) trait Scheduler: Send + Sync {
+pub trait Scheduler: Send + Sync {
     /// Adds a stream that is runnable.
     fn add(&self, stream: Arc<StreamCore>);
 
@@ -37,7 +37,7 @@ pub(crate) trait Scheduler: Send + Sync {
 
 impl Lifecycle {
     /// Makes a step of the schedule, if there is one. True when a task may have run.
-    pub(crate) fn step(&self) -> bool {
+    pub fn step(&self) -> bool {
         self.scheduler().is_some_and(|scheduler| scheduler.step())
     }
 

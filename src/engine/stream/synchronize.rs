@@ -1,5 +1,6 @@
 //! Synchronise: the consumer clears the stream's error, and every synchronising thread raises it.
 
+use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -341,10 +342,16 @@ pub(crate) fn synchronize_all(
 }
 
 /// A synchronise as a future. Its drop abandons a synchronise that is not done.
-pub(crate) struct SynchronizeFuture(
+pub struct SynchronizeFuture(
     /// `None` for a stream without unfinished work and without an error.
     Option<Inherited<Abandoning>>,
 );
+
+impl fmt::Debug for SynchronizeFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SynchronizeFuture").finish_non_exhaustive()
+    }
+}
 
 struct Abandoning {
     task: TaskFuture,
@@ -356,7 +363,7 @@ struct Abandoning {
 
 impl SynchronizeFuture {
     /// Fails inside of the stream's own tasks, after a shutdown and in a forked child.
-    pub(crate) fn new(stream: &Arc<StreamCore>, issued_after: u64) -> Result<Self> {
+    pub fn new(stream: &Arc<StreamCore>, issued_after: u64) -> Result<Self> {
         stream.check_wait()?;
         // A refused query leaves it to the synchronise to raise the refusal.
         let is_done = || stream.on_host || stream.handle.query().unwrap_or(false);
@@ -372,12 +379,13 @@ impl SynchronizeFuture {
     }
 
     /// True when a poll is ready.
-    pub(crate) fn is_done(&self) -> bool {
+    #[must_use]
+    pub fn is_done(&self) -> bool {
         self.0.as_ref().is_none_or(|synchronize| synchronize.task.is_done())
     }
 
     /// Ready when the earlier tasks are done: then raises the errors that the synchronise ended.
-    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
+    pub fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
         let Some(synchronize) = &mut self.0 else { return Poll::Ready(Ok(())) };
         let Abandoning { task, issued_after, pending } = &mut **synchronize;
         match task.poll(waker) {

@@ -15,7 +15,7 @@ use crate::integrations::host_heap::{is_serving, process_heap};
 /// The functions of an allocator, in the order of oneMKL's pointers.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Functions {
+pub struct Functions {
     pub(crate) malloc: unsafe extern "C" fn(usize) -> *mut c_void,
     pub(crate) calloc: unsafe extern "C" fn(usize, usize) -> *mut c_void,
     pub(crate) realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
@@ -23,7 +23,8 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    pub(crate) const LIBC: Self = Self {
+    /// The functions of the C library.
+    pub const LIBC: Self = Self {
         malloc: libc::malloc,
         calloc: libc::calloc,
         realloc: libc::realloc,
@@ -32,13 +33,13 @@ impl Functions {
 }
 
 /// True when an object of the process's heap begins at this address.
-pub(crate) fn is_ours(pointer: *mut c_void) -> bool {
+pub fn is_ours(pointer: *mut c_void) -> bool {
     process_heap().is_some_and(|heap| heap.usable_bytes(pointer.addr()).is_some())
 }
 
 /// Allocates from the heap, or from `other` where the heap does not serve. Null without memory.
 #[inline]
-pub(crate) fn malloc(bytes: usize, other: &Functions) -> *mut c_void {
+pub fn malloc(bytes: usize, other: &Functions) -> *mut c_void {
     let Some(heap) = process_heap().filter(|_| is_serving()) else {
         // SAFETY: `malloc` accepts any size.
         return unsafe { (other.malloc)(bytes) };
@@ -49,7 +50,8 @@ pub(crate) fn malloc(bytes: usize, other: &Functions) -> *mut c_void {
 
 /// As [`malloc`], for `count * bytes` bytes, filled with zeros.
 #[inline]
-pub(crate) fn calloc(count: usize, bytes: usize, other: &Functions) -> *mut c_void {
+#[must_use]
+pub fn calloc(count: usize, bytes: usize, other: &Functions) -> *mut c_void {
     if !is_serving() {
         // SAFETY: `calloc` accepts any count and size.
         return unsafe { (other.calloc)(count, bytes) };
@@ -69,7 +71,7 @@ pub(crate) fn calloc(count: usize, bytes: usize, other: &Functions) -> *mut c_vo
 /// # Safety
 /// `old` is null, or memory of the heap or of `other` that is not freed. After a result other than
 /// null, the caller no longer uses `old`.
-pub(crate) unsafe fn realloc(old: *mut c_void, bytes: usize, other: &Functions) -> *mut c_void {
+pub unsafe fn realloc(old: *mut c_void, bytes: usize, other: &Functions) -> *mut c_void {
     if old.is_null() {
         return malloc(bytes, other);
     }
@@ -103,7 +105,7 @@ pub(crate) unsafe fn realloc(old: *mut c_void, bytes: usize, other: &Functions) 
 /// # Safety
 /// `old` is null, or memory of the heap or of `other` that is not freed and no longer used.
 #[inline]
-pub(crate) unsafe fn free(old: *mut c_void, other: &Functions) {
+pub unsafe fn free(old: *mut c_void, other: &Functions) {
     let Some(heap) = process_heap() else {
         // SAFETY: without a heap, the memory is of `other`.
         return unsafe { (other.free)(old) };

@@ -22,7 +22,7 @@ use crate::runtime::Runtime;
 use crate::runtime::shutdown::register_end_handler;
 use heap::Heap;
 
-pub(crate) use functions::{Functions, calloc, free, is_ours, malloc, realloc};
+pub use functions::{Functions, calloc, free, is_ours, malloc, realloc};
 
 static HEAP: OnceLock<Heap> = OnceLock::new();
 /// Set when the shutdown of the global runtime begins: the heap then serves no request.
@@ -30,7 +30,7 @@ static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
 /// Creates the process's heap over pinned memory of the accelerator's kind, unless it exists. Fails
 /// when the runtime cannot be used.
-pub(crate) fn open() -> Result<()> {
+pub fn open() -> Result<()> {
     fork::check()?;
     if HEAP.get().is_none() {
         // Registers `end` first: a later shutdown calls it; an earlier one fails the calls below.
@@ -67,12 +67,13 @@ fn of_kind(kind: DeviceKind) -> Option<&'static Heap> {
 }
 
 /// Returns the heap's statistics, if its memory is pinned memory of this kind.
-pub(crate) fn statistics(kind: DeviceKind) -> Option<HostStatistics> {
+pub fn statistics(kind: DeviceKind) -> Option<HostStatistics> {
     of_kind(kind).map(Heap::statistics)
 }
 
 /// Returns the heap's allocator, if its memory is of this kind and the heap serves requests.
-pub(crate) fn allocator(kind: DeviceKind) -> Option<Arc<CachingAllocator>> {
+#[must_use]
+pub fn allocator(kind: DeviceKind) -> Option<Arc<CachingAllocator>> {
     let heap = of_kind(kind).filter(|_| is_serving())?;
     Some(Arc::clone(heap.allocator()))
 }

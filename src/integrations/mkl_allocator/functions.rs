@@ -38,7 +38,8 @@ pub(super) fn registered_functions() -> [*mut c_void; 4] {
 }
 
 impl MklAllocator {
-    pub(crate) fn current() -> Self {
+    /// The functions that oneMKL uses now.
+    pub fn current() -> Self {
         match CURRENT.load(Ordering::Relaxed) {
             0 => Self::System,
             1 => Self::Accelrt,

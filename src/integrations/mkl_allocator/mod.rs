@@ -15,9 +15,10 @@ use crate::base::sync::unmodelled::AtomicBool;
 use crate::integrations::verbose::VerboseLibrary;
 use library::{Pointers, Probe};
 
+/// The allocator behind oneMKL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum MklAllocator {
+pub enum MklAllocator {
     /// The functions that oneMKL used before: the C library's, unless the program set others.
     System,
     /// The host heap, whose memory is pinned.
@@ -27,9 +28,12 @@ pub(crate) enum MklAllocator {
 }
 
 impl MklAllocator {
-    pub(crate) const ALL: [Self; 3] = [Self::Accelrt, Self::Mimalloc, Self::System];
+    /// All allocators.
+    pub const ALL: [Self; 3] = [Self::Accelrt, Self::Mimalloc, Self::System];
 
-    pub(crate) fn name(self) -> &'static str {
+    /// The name in settings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::System => "system",
             Self::Accelrt => "accelrt",
@@ -41,7 +45,7 @@ impl MklAllocator {
     /// one. Loads a oneMKL if the process has none. Each oneMKL then multiplies two matrices as a
     /// probe. A oneMKL that has already read its pointers does not use the allocator. In this case
     /// the call fails and restores the previous state.
-    pub(crate) fn register(self, folders: &[&Path]) -> Result<Self> {
+    pub fn register(self, folders: &[&Path]) -> Result<Self> {
         fork::check()?;
         let _guard = RegistrationGuard::begin().ok_or_else(|| {
             self.refused("another thread is changing oneMKL's allocator".to_owned())

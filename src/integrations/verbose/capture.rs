@@ -8,6 +8,7 @@
 //! sessions only for non-blocking steps. The Python module takes this lock only under the GIL, or
 //! at the begin and the end of the process's runtime, so Python never forks while it is held.
 
+use std::fmt;
 use std::mem::ManuallyDrop;
 use std::process;
 use std::sync::{Arc, Once};
@@ -93,12 +94,14 @@ impl VerboseCapture {
     }
 
     /// Flushes the C library's buffer. May block while the standard output accepts no bytes.
-    pub(crate) fn flush() {
+    #[doc(hidden)]
+    pub fn flush() {
         descriptor::flush_c_output();
     }
 
     /// Shares the installed pipe, or installs a new one. Does not block.
-    pub(crate) fn attach(library: VerboseLibrary) -> Result<Self> {
+    #[doc(hidden)]
+    pub fn attach(library: VerboseLibrary) -> Result<Self> {
         let mut sessions = SESSIONS.lock();
         let process = process::id();
         let is_in_place = |one: &&mut Session| one.process == process && one.drain.is_output();
@@ -116,7 +119,8 @@ impl VerboseCapture {
     }
 
     /// Starts the collection of lines. May block while the standard output accepts no bytes.
-    pub(crate) fn start(&mut self, keeps_lines: bool) {
+    #[doc(hidden)]
+    pub fn start(&mut self, keeps_lines: bool) {
         self.id = self.drain.open(self.library, keeps_lines);
         // Relaxed, here and below: the flag only lets one call end the capture; the drain's lock
         // orders the data.
@@ -125,7 +129,8 @@ impl VerboseCapture {
 
     /// Stops the collection and returns its lines. May block while the standard output accepts no
     /// bytes.
-    pub(crate) fn stop(&self) -> Vec<String> {
+    #[doc(hidden)]
+    pub fn stop(&self) -> Vec<String> {
         if !self.is_open.swap(false, Ordering::Relaxed) {
             return Vec::new();
         }
@@ -135,7 +140,8 @@ impl VerboseCapture {
 
     /// Leaves the pipe. Does not block. The last capture removes the pipe and returns it, for the
     /// caller to finish.
-    pub(crate) fn detach(&self) -> Option<CaptureEnd> {
+    #[doc(hidden)]
+    pub fn detach(&self) -> Option<CaptureEnd> {
         if !self.is_attached.swap(false, Ordering::Relaxed) {
             return None;
         }
@@ -209,16 +215,22 @@ impl Session {
 }
 
 /// A removed pipe, which may still contain output.
-pub(crate) struct CaptureEnd {
+pub struct CaptureEnd {
     drain: Arc<Drain>,
     reader: JoinHandle<()>,
+}
+
+impl fmt::Debug for CaptureEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CaptureEnd").finish_non_exhaustive()
+    }
 }
 
 impl CaptureEnd {
     /// Passes on the remaining output and joins the reader thread. If a child or a copy of
     /// descriptor 1 still holds the pipe, the thread continues instead. May block while the
     /// standard output accepts no bytes.
-    pub(crate) fn finish(self) {
+    pub fn finish(self) {
         self.drain.read_available();
         self.drain.emit_held();
         if self.drain.is_at_end() {

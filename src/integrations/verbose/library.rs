@@ -249,7 +249,8 @@ type KnownLibraries = (Option<(u64, u64)>, Vec<FoundLibrary>);
 
 /// The version of cuDNN, such as 90100 for 9.1.0. If the process has no cuDNN, loads the first one
 /// found, which then stays loaded. `None` if none is found.
-pub(crate) fn cudnn_version() -> Option<usize> {
+#[must_use]
+pub fn cudnn_version() -> Option<usize> {
     let entry = "cudnnGetVersion";
     let in_process =
         LoadedLibraries::now().definitions(entry).into_iter().next().map(|found| found.address);
@@ -262,7 +263,8 @@ pub(crate) fn cudnn_version() -> Option<usize> {
 }
 
 /// The file of an OpenMP runtime in the process. If there is none, loads one, which stays loaded.
-pub(crate) fn openmp() -> Option<String> {
+#[must_use]
+pub fn openmp() -> Option<String> {
     let entry = "omp_get_max_threads";
     if let Some(found) = LoadedLibraries::now().definitions(entry).into_iter().next() {
         return Some(found.path);

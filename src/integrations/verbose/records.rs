@@ -66,26 +66,34 @@ enum Format {
 
 /// One call: the library that printed it, its name, its duration, and its fields in their order.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct VerboseRecord {
-    pub(crate) library: VerboseLibrary,
-    pub(crate) name: String,
-    pub(crate) ms: f64,
-    pub(crate) fields: Vec<(String, String)>,
+pub struct VerboseRecord {
+    /// The library that printed the line.
+    pub library: VerboseLibrary,
+    /// The name of the function or primitive.
+    pub name: String,
+    /// The duration in milliseconds.
+    pub ms: f64,
+    /// The other parts of the line, by name.
+    pub fields: Vec<(String, String)>,
     /// The line from its keyword on, without colours and its end.
-    pub(crate) line: String,
+    pub line: String,
 }
 
 /// The meaning of a line.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum VerboseLine {
+pub enum VerboseLine {
+    /// A call of the library.
     Call(VerboseRecord),
     /// A line with which a library introduces itself or its lines.
     Introduction,
+    /// Any other line.
     Other,
 }
 
 impl VerboseLine {
-    pub(crate) fn call(self) -> Option<VerboseRecord> {
+    /// The record of a call.
+    #[must_use]
+    pub fn call(self) -> Option<VerboseRecord> {
         match self {
             Self::Call(record) => Some(record),
             Self::Introduction | Self::Other => None,
@@ -117,7 +125,7 @@ pub(super) fn begun_keyword(text: &[u8], libraries: &[VerboseLibrary]) -> usize 
 
 /// Reads lines in the order in which they were printed: headers say what later lines mean.
 #[derive(Debug)]
-pub(crate) struct VerboseParser {
+pub struct VerboseParser {
     /// The names of the parts, by format.
     templates: [Vec<String>; 4],
 }
@@ -135,7 +143,7 @@ fn names(template: &str) -> Vec<String> {
 
 impl VerboseParser {
     /// Reads the next line; returns the meaning of each of its parts that begins with a keyword.
-    pub(crate) fn read(&mut self, line: &str) -> Vec<VerboseLine> {
+    pub fn read(&mut self, line: &str) -> Vec<VerboseLine> {
         let line = without_colours(line);
         let mut rest = next_part(&line);
         let mut meanings = Vec::new();

@@ -406,7 +406,8 @@ impl CachingAllocator {
 
     /// As [`CachingAllocator::empty_cache`], with an interrupt of its waits. Memory that is unused
     /// by then goes back also after an interrupt.
-    pub(crate) fn empty_cache_unless(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    #[doc(hidden)]
+    pub fn empty_cache_unless(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         fork::check()?;
         self.caches.empty(); // streams may use cached pieces too
         let waited = self.wait_for_users(interrupt);
@@ -415,7 +416,8 @@ impl CachingAllocator {
     }
 
     /// True when all free memory could go back without a wait for a stream.
-    pub(crate) fn is_idle(&self) -> bool {
+    #[doc(hidden)]
+    pub fn is_idle(&self) -> bool {
         self.caches.empty();
         self.poll_waited_for(ALL);
         self.holders(Wanted::Back).is_empty()
@@ -525,7 +527,8 @@ impl CachingAllocator {
     }
 
     /// The size of the pages that page operations count.
-    pub(crate) fn page_bytes(&self) -> usize {
+    #[doc(hidden)]
+    pub fn page_bytes(&self) -> usize {
         self.source.virtual_memory().map_or(2 * MIB, DevicePages::granularity_bytes)
     }
 

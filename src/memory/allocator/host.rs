@@ -46,8 +46,9 @@ impl HostStatistics {
     }
 
     /// Adds the statistics of another allocator. The sum of two peaks is an upper bound.
+    #[doc(hidden)]
     #[must_use]
-    pub(crate) fn with(mut self, other: &Self) -> Self {
+    pub fn with(mut self, other: &Self) -> Self {
         for (stat, more) in [
             (&mut self.active_requests, &other.active_requests),
             (&mut self.active_bytes, &other.active_bytes),

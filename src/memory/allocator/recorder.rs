@@ -43,13 +43,16 @@ pub(crate) struct Recorded {
 
 /// A block, and what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KnownBlock {
-    pub(crate) context: AllocationContext,
-    pub(crate) stream: u64,
-    pub(crate) bytes: usize,
+pub struct KnownBlock {
+    /// The tag and the call stack of its request.
+    pub context: AllocationContext,
+    /// The key of its home stream.
+    pub stream: u64,
+    /// Its size in bytes.
+    pub bytes: usize,
     pub(crate) requested_bytes: usize,
     /// True when it was freed, and streams still use it.
-    pub(crate) is_freed: bool,
+    pub is_freed: bool,
 }
 
 /// A block, segment or range of pages of which something is recorded.

@@ -18,15 +18,17 @@ use crate::memory::allocator::stats::Stat;
 
 /// What an allocator has at one moment.
 #[derive(Debug, Default)]
-pub(crate) struct Moment {
-    pub(crate) segments: Vec<SegmentInfo>,
+pub struct Moment {
+    /// The segments, by their addresses.
+    pub segments: Vec<SegmentInfo>,
     /// The blocks of which more is known than their size, by address.
-    pub(crate) known: HashMap<u64, KnownBlock>,
+    pub known: HashMap<u64, KnownBlock>,
 }
 
 /// Sets the tag of this thread's requests; returns the one before. Blocks of requests with a tag
 /// are counted by it until they are freed.
-pub(crate) fn exchange_tag(tag: NameId) -> NameId {
+#[expect(clippy::must_use_candidate, reason = "callers may ignore what was there before")]
+pub fn exchange_tag(tag: NameId) -> NameId {
     // The fast path knows no tags: the thread finds its cache again on the slow one.
     LastUsed::forget();
     context::exchange_tag(tag)
@@ -91,7 +93,8 @@ impl CachingAllocator {
 
     /// The segments and known blocks of one moment. At that moment no thread requests or frees, all
     /// events so far are recorded, and `then` is called. A `marker` is recorded as a snapshot.
-    pub(crate) fn moment(&self, marker: Option<u64>, then: impl FnOnce()) -> Moment {
+    #[doc(hidden)]
+    pub fn moment(&self, marker: Option<u64>, then: impl FnOnce()) -> Moment {
         if fork::is_child() {
             return Moment::default();
         }
@@ -125,7 +128,8 @@ impl CachingAllocator {
     }
 
     /// The blocks of which more is known than their size, by address.
-    pub(crate) fn known_blocks(&self) -> Vec<(u64, KnownBlock)> {
+    #[doc(hidden)]
+    pub fn known_blocks(&self) -> Vec<(u64, KnownBlock)> {
         if fork::is_child() {
             return Vec::new();
         }

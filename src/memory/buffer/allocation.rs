@@ -47,14 +47,17 @@ pub(super) struct State {
 
 /// The allocator and the pool that serve a request, with the kind and alignment of its memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Origin {
-    pub(crate) allocator: Arc<CachingAllocator>,
-    pub(crate) pool: PoolId,
-    pub(crate) kind: MemoryKind,
+pub struct Origin {
+    /// The allocator of the memory.
+    pub allocator: Arc<CachingAllocator>,
+    /// The pool of the request.
+    pub pool: PoolId,
+    /// Device, pinned or shared memory.
+    pub kind: MemoryKind,
     /// A power of two; 1 for the default alignment.
-    pub(crate) align_bytes: usize,
+    pub align_bytes: usize,
     /// True when the allocator and the streams of its pools live as long as the process.
-    pub(crate) is_of_process: bool,
+    pub is_of_process: bool,
 }
 
 /// The stream id for requests of pinned memory, which belongs to no stream.

@@ -77,7 +77,8 @@ pub struct Buffer {
 impl Buffer {
     /// Allocates memory with the home stream `home`. When memory is short, the call waits for
     /// streams that use freed memory, if that memory would suffice.
-    pub(crate) fn allocate(
+    #[doc(hidden)]
+    pub fn allocate(
         home: &Stream,
         bytes: usize,
         origin: &Origin,
@@ -88,8 +89,9 @@ impl Buffer {
     }
 
     /// As [`Buffer::allocate`], without blocking; `None` when cached memory does not suffice.
+    #[doc(hidden)]
     #[cold]
-    pub(crate) fn cached(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
+    pub fn cached(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
         let allocation = Allocation::cached(home.core(), bytes, origin, thread_hints::take)?;
         Ok(allocation.map(|allocation| Self::of(allocation, bytes)))
     }
@@ -283,7 +285,9 @@ impl Buffer {
     }
 
     /// This view's bytes, for a watch of the order.
-    pub(crate) fn used_bytes(&self, writes: Option<bool>) -> UsedBytes {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn used_bytes(&self, writes: Option<bool>) -> UsedBytes {
         let Allocation { memory, home, .. } = &**self.allocation;
         UsedBytes { range: self.bytes(), writes, ..memory.all_bytes(home) }
     }

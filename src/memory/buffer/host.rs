@@ -49,7 +49,9 @@ impl Buffer {
     }
 
     /// True when [`Buffer::wait_for_host`] would not block. Queries the device.
-    pub(crate) fn is_unused(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_unused(&self) -> bool {
         let allocation = self.allocation();
         let uses = allocation.uses();
         allocation.home.poll_ticket(allocation.busy_until())
@@ -57,7 +59,9 @@ impl Buffer {
     }
 
     /// True when [`Buffer::wait_for_host`] would fail for a completed use. Never blocks.
-    pub(crate) fn has_failed(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
         let uses = self.allocation().uses();
         uses.iter().any(|point| point.is_done() && point.failure().is_some())
     }

@@ -46,7 +46,8 @@ impl Stream {
     ///
     /// # Safety
     /// As [`Stream::launch_with_buffers`], and the stated accesses are complete.
-    pub(crate) unsafe fn launch_with_uses(
+    #[doc(hidden)]
+    pub unsafe fn launch_with_uses(
         &self,
         call: FfiCall,
         uses: &[(&Buffer, Option<bool>)],

@@ -26,7 +26,7 @@ mod launch;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod order;
-pub(crate) mod thread_hints;
+pub mod thread_hints;
 mod transfer;
 mod uses;
 #[cfg(all(test, not(loom)))]

@@ -61,7 +61,7 @@ pub(super) fn cache(allocation: LastHandle<Allocation>) {
 /// Allocates with this thread's hint for the device, or with the hint for requests without a
 /// device. `None` when there is no hint or cached memory does not suffice.
 #[inline(always)]
-pub(crate) fn empty(bytes: usize, device: Option<Device>) -> Result<Option<Buffer>> {
+pub fn empty(bytes: usize, device: Option<Device>) -> Result<Option<Buffer>> {
     let served = HINTS.try_with(|hints| {
         let mut borrowed = hints.borrow_mut();
         let ThreadHints { default, named, vacant } = &mut *borrowed;
@@ -94,7 +94,7 @@ pub(crate) fn remember(home: Stream, origin: Origin, is_default: bool) {
 }
 
 /// Clears the hints; called when the thread's current device, stream, pool or mode changes.
-pub(crate) fn forget() {
+pub fn forget() {
     let forgotten = HINTS.try_with(|hints| {
         let ThreadHints { default, named, .. } = &mut *hints.borrow_mut();
         (default.take(), named.take())

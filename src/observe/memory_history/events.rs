@@ -71,7 +71,9 @@ pub struct MemoryEvent {
     pub tag: Arc<str>,
     /// When it was.
     pub time: SystemTime,
-    pub(crate) stack: StackId,
+    /// The call stack of the event.
+    #[doc(hidden)]
+    pub stack: StackId,
 }
 
 impl MemoryHistory {
@@ -112,7 +114,8 @@ impl MemoryHistory {
 
     /// The segments of an allocator, and the events of its device that led to them: the newest of
     /// all devices up to that moment.
-    pub(crate) fn moment(&self, allocator: &CachingAllocator) -> (Moment, Vec<MemoryEvent>) {
+    #[doc(hidden)]
+    pub fn moment(&self, allocator: &CachingAllocator) -> (Moment, Vec<MemoryEvent>) {
         static MARKERS: AtomicU64 = AtomicU64::new(1);
         // Relaxed: only uniqueness matters.
         let marker = MARKERS.fetch_add(1, Ordering::Relaxed);

@@ -225,13 +225,14 @@ impl Drop for RecordedRange {
 
 /// A range that has begun.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OpenRange {
+pub struct OpenRange {
     name: NameId,
     start: u64,
 }
 
 /// Begins a range; `None` while no profile is on.
-pub(crate) fn begin_range(name: &str) -> Option<OpenRange> {
+#[must_use]
+pub fn begin_range(name: &str) -> Option<OpenRange> {
     // In a forked child a thread that it lacks may hold the lock of the names.
     let is_wanted = process::is_wanted(Wants::RANGES) && !fork::is_child();
     is_wanted.then(|| OpenRange { name: NameId::of(name), start: now() })
@@ -239,7 +240,7 @@ pub(crate) fn begin_range(name: &str) -> Option<OpenRange> {
 
 impl OpenRange {
     /// Ends the range. The thread is the one that began it.
-    pub(crate) fn end(self) {
+    pub fn end(self) {
         let Self { name, start } = self;
         let record = LogRecord::new(RecordKind::Range, OperationKind::Internal);
         process::write(&LogRecord { name, start, end: now(), ..record });

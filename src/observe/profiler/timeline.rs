@@ -15,7 +15,7 @@ use crate::observe::profiler::memory::{self, MemoryBytes, MemorySample};
 static FUNCTION_NAMES: OnceLock<fn(u64) -> Option<String>> = OnceLock::new();
 
 /// Sets where names of C functions come from. Later calls have no effect.
-pub(crate) fn set_function_names(find: fn(u64) -> Option<String>) {
+pub fn set_function_names(find: fn(u64) -> Option<String>) {
     FUNCTION_NAMES.get_or_init(|| find);
 }
 

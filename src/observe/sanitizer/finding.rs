@@ -33,7 +33,10 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
-    pub(crate) fn name(self) -> &'static str {
+    /// The name in reports.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Race => "race",
             Self::HostAccess => "host-access",
@@ -53,19 +56,21 @@ impl fmt::Display for FindingKind {
 
 /// One side of a finding.
 #[derive(Clone, Debug)]
-pub(crate) struct FoundUse {
-    pub(crate) stream: StreamName,
+pub struct FoundUse {
+    /// The stream; `None` for the host.
+    pub stream: StreamName,
     /// The task's own name; [`NameId::NONE`] without one.
-    pub(crate) name: NameId,
+    pub name: NameId,
     /// The address of the function that it calls; else 0.
-    pub(crate) function: u64,
+    pub function: u64,
     /// `copy`, `launch`; `host access` and `free` of the host.
-    pub(crate) operation: &'static str,
+    pub operation: &'static str,
     /// `read`, `write`, `read or write`; empty where no memory is used.
-    pub(crate) access: &'static str,
+    pub access: &'static str,
     /// Of the buffer's bytes.
-    pub(crate) range: Range<usize>,
-    pub(crate) place: Place,
+    pub range: Range<usize>,
+    /// Where the program made the use.
+    pub place: Place,
     /// The task, and which of its uses it is; for tests.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests tell uses apart by it"))]
     pub(super) id: Option<(Point, usize)>,
@@ -120,24 +125,28 @@ impl FoundUse {
 
 /// The memory of a finding.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FoundBuffer {
-    pub(crate) address: u64,
-    pub(crate) bytes: usize,
+pub struct FoundBuffer {
+    pub address: u64,
+    pub bytes: usize,
     /// `None` when the buffer is older than the watch.
-    pub(crate) made: Option<Place>,
+    pub made: Option<Place>,
 }
 
+/// What the detector found.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
-    pub(crate) kind: FindingKind,
+pub struct Found {
+    /// The kind of fault.
+    pub kind: FindingKind,
     /// What was there first: a use, or a free. `None` for waits and reads that miss something.
-    pub(crate) first: Option<FoundUse>,
-    pub(crate) second: FoundUse,
-    pub(crate) buffer: Option<FoundBuffer>,
+    pub first: Option<FoundUse>,
+    /// The later use.
+    pub second: FoundUse,
+    /// The buffer, if it is known.
+    pub buffer: Option<FoundBuffer>,
     /// How often it was found at these places.
-    pub(crate) count: u64,
+    pub count: u64,
     /// True for what does no harm as far as is known.
-    pub(crate) is_harmless: bool,
+    pub is_harmless: bool,
 }
 
 /// A stream as texts name it.
@@ -154,7 +163,8 @@ impl fmt::Display for Named {
 
 impl Found {
     /// What would order the two.
-    pub(crate) fn fix(&self) -> String {
+    #[must_use]
+    pub fn fix(&self) -> String {
         let second = Named(self.second.stream);
         let first = Named(self.first.as_ref().and_then(|first| first.stream));
         match self.kind {

@@ -28,5 +28,5 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod timeline;
-pub(crate) mod watch;
+pub mod watch;
 mod written;

@@ -1,6 +1,7 @@
 //! Watches: a runtime's sanitizer, from its begin to the drop.
 
 use std::cell::Cell;
+use std::fmt;
 
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::base::sync::{LockRank, Mutex, Ordering};
@@ -25,7 +26,7 @@ thread_local! {
 }
 
 /// Sets this thread's name, where Rust knows none and none was set before.
-pub(crate) fn name_thread(name: impl FnOnce() -> Option<String>) {
+pub fn name_thread(name: impl FnOnce() -> Option<String>) {
     if thread_name() == NameId::NONE {
         NAME.set(name().map(|name| NameId::of(&name)));
     }
@@ -98,26 +99,34 @@ impl OrderWatcher for Watcher {
 
 /// True when a watch has found something since the last call.
 #[inline]
-pub(crate) fn take_news() -> bool {
+pub fn take_news() -> bool {
     // Relaxed: the calling thread's own news are in its order, those of others may come later. Who
     // looks at the findings takes the lock under which they were made.
     HAS_NEWS.load(Ordering::Relaxed) && HAS_NEWS.swap(false, Ordering::Relaxed)
 }
 
 /// What [`take_news`] looks at, for bindings in other languages.
-pub(crate) fn news_flag() -> &'static AtomicBool {
+#[must_use]
+pub fn news_flag() -> &'static AtomicBool {
     &HAS_NEWS
 }
 
 /// A watch of a runtime.
 #[must_use = "the drop ends the watch"]
-pub(crate) struct Sanitizer {
+pub struct Sanitizer {
     id: u64,
     _tasks: TaskWatch,
 }
 
+impl fmt::Debug for Sanitizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sanitizer").finish_non_exhaustive()
+    }
+}
+
 impl Sanitizer {
-    pub(crate) fn begin(runtime: &Runtime) -> Self {
+    /// Begins a watch of a runtime.
+    pub fn begin(runtime: &Runtime) -> Self {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed); // only uniqueness matters
         let detector = Detector::default();
         WATCHES.lock().push(Watched { id, runtime: runtime.id(), detector });
@@ -140,18 +149,21 @@ impl Sanitizer {
     }
 
     /// The findings from the one with this number on.
-    pub(crate) fn findings(&self, from: usize) -> Vec<Found> {
+    #[must_use]
+    pub fn findings(&self, from: usize) -> Vec<Found> {
         let ask = |detector: &mut Detector| detector.findings().get(from..).map(<[_]>::to_vec);
         self.ask(ask).flatten().unwrap_or_default()
     }
 
     /// The number of findings.
-    pub(crate) fn num_findings(&self) -> usize {
+    #[must_use]
+    pub fn num_findings(&self) -> usize {
         self.ask(|detector| detector.findings().len()).unwrap_or(0)
     }
 
     /// How much was forgotten for want of room.
-    pub(crate) fn num_forgotten(&self) -> u64 {
+    #[must_use]
+    pub fn num_forgotten(&self) -> u64 {
         self.ask(|detector| detector.num_forgotten()).unwrap_or(0)
     }
 }
@@ -168,18 +180,20 @@ impl Drop for Sanitizer {
 }
 
 /// Says that foreign code orders the second stream behind what the first one has so far.
-pub(crate) fn order(first: &StreamCore, second: &StreamCore) {
+pub fn order(first: &StreamCore, second: &StreamCore) {
     if order_watch::is_on() {
         tell_all(Some(first.lifecycle.runtime), |detector| detector.order(first, second));
     }
 }
 
 /// An access of the host that lasts until the drop.
+#[derive(Debug)]
 #[must_use = "the drop ends the access"]
-pub(crate) struct OpenAccess(Vec<(u64, u64)>, UsedBytes);
+pub struct OpenAccess(Vec<(u64, u64)>, UsedBytes);
 
 impl OpenAccess {
-    pub(crate) fn begin(used: UsedBytes) -> Self {
+    /// Begins an access of the host.
+    pub fn begin(used: UsedBytes) -> Self {
         let mut numbers = Vec::new();
         if order_watch::is_on() {
             let place = Watcher.place();

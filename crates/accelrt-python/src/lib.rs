@@ -1,0 +1,129 @@
+//! The extension module `accelrt._core`, which the facade in `python/accelrt` wraps.
+//!
+//! A binding releases the GIL before it waits. Types carry the name of their public module, so that
+//! messages and pickles contain `accelrt.Stream`.
+#![expect(rustdoc::broken_intra_doc_links, reason = "these are docstrings of Python")]
+
+mod integrations;
+mod launch;
+mod memory;
+mod objects;
+mod support;
+
+use pyo3::prelude::*;
+
+/// The native part of accelrt.
+#[pymodule]
+mod _core {
+    use accelrt::Runtime;
+    use accelrt::internal::{
+        ProcessHooks, dylib, process, process_hooks, process_runtime, set_function_names,
+    };
+    use pyo3::prelude::*;
+
+    use super::integrations::verbose::library_folder;
+    use super::integrations::{outside_kinds, sanitizer};
+    use super::launch::ffi_launch::LaunchMethod;
+    use super::launch::function::name_at;
+    use super::memory::history;
+    use super::support::{errors, fastcall, interpreter};
+    #[pymodule_export]
+    use super::{
+        integrations::{
+            numpy_memory::exchange_numpy_handler,
+            outside_kinds::load_kind,
+            profiler::{
+                PyDeviceUse, PyKeyAverage, PyLongWait, PyOpenRange, PyProfile, PyStreamUse,
+                PyTrace, begin_profiled_range,
+            },
+            sanitizer::{
+                PyOpenAccess, PyOrderWatch, begin_host_access, findings_flag, ordered,
+                process_order_watch, tell_findings,
+            },
+            testing::{
+                end_faults, end_schedule, finish_streams, prepare_faults, start_faults,
+                start_schedule,
+            },
+            verbose::{
+                PyVerboseCapture, PyVerboseParser, PyVerboseScope, cpu_capability, cudnn_version,
+                has_verbose_library, mkl_allocator, openmp_library, use_mkl_allocator,
+                verbose_level, verbose_library_version,
+            },
+        },
+        launch::{
+            host_call::PyHostCall,
+            kernels::kernel_address,
+            marks::{PyMarked, reads, writes},
+            program::{PyKernel, PyProgram},
+        },
+        memory::{
+            allocator::{
+                PyPool, allocated_bytes, allocated_bytes_of_all, empty_cache, empty_host_cache,
+                get_allocator_settings, get_memory_fraction, host_memory_stats, memory_stats,
+                reserved_bytes, reset_accumulated_memory_stats, reset_peak_memory_stats,
+                set_allocator_settings, set_memory_fraction, shared_memory_stats,
+            },
+            buffer::{PyBuffer, empty, empty_pinned, empty_shared, zeros},
+            buffer_state::{exchange_inference_mode, is_inference_mode},
+            dlpack_import::from_dlpack,
+            history::{
+                memory_snapshot, start_memory_history, stop_memory_history, take_memory_snapshot,
+            },
+            memory_uses::memory_uses,
+            observers::{add_oom_observer, add_reclaimer, remove_oom_observer, remove_reclaimer},
+            replay::{
+                PyAgreement, PyRecording, PyReplayFigures, PyReplayMinimum, PyReplaySurvey,
+                PyReplayTimeline, TableError,
+            },
+            view::{PyView, as_buffer},
+            work_state::work_state,
+        },
+        objects::{
+            contexts::{enter_index, exit_index},
+            device::PyDevice,
+            event::PyEvent,
+            functions::{
+                PyDeviceProperties, accelerator_index, can_access_peer, counters,
+                current_accelerator, current_device, current_stream, default_stream, device_count,
+                exchange_device, flag, get_device_properties, get_memory_info, initialize,
+                is_initialized, kind_index, kind_names, left_out_devices, parse_bytes, set_stream,
+                settings, shut_down, synchronize, unavailable_reason,
+            },
+            generator::{
+                PyGenerator, default_generator, manual_seed, manual_seed_all, manual_seed_device,
+            },
+            stream::PyStream,
+            tags::{current_memory_tag, enter_memory_tag, exit_memory_tag},
+        },
+        support::{
+            errors::{DeviceLost, OutOfMemoryError, StreamError},
+            waiting::must_not_wait,
+        },
+    };
+
+    /// Adds what pyo3's macros cannot: the check of the interpreter, error attributes and `launch`.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        interpreter::check_main(module.py())?;
+        dylib::set_python_lib_dir(library_folder(module.py())?);
+        errors::add_attributes(module)?;
+        set_function_names(name_at);
+        outside_kinds::load_named();
+        process::check_environment();
+        history::watch_environment();
+        let num_running = crate::launch::host_task::num_running;
+        process_hooks::register(ProcessHooks { begin, end: process_runtime::end, num_running });
+        super::support::capsule::add(module, accelrt::internal::c_functions())?;
+        fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())
+    }
+
+    /// What the environment asks for at the begin of the process's runtime.
+    fn begin(runtime: &Runtime) {
+        process_runtime::begin(runtime);
+        history::begin_by_environment(runtime);
+        sanitizer::begin_by_environment(runtime);
+    }
+
+    #[pymodule_export]
+    const __VERSION__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,286 @@
+//! The memory history of the process: what `record_memory_history` starts and snapshots contain.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use accelrt::allocator::snapshot::TraceAction;
+use accelrt::internal::{
+    AllocationContext, KnownBlock, LockRank, Moment, Mutex, config, fork, output_file, report,
+};
+use accelrt::memory_history::{MemoryEvent, MemoryHistory, RangeHistory};
+use accelrt::{CachingAllocator, Device, DeviceKind, Error, MemoryError, Runtime};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::memory::allocator_settings::settings_dict;
+use crate::memory::snapshot::{ACTIONS, name_of};
+use crate::memory::snapshot_writer::SnapshotWriter;
+use crate::objects::device::kind_argument;
+use crate::support::errors::OrRaise;
+use crate::support::stacks::{self, Wanted};
+
+/// As many as `record_memory_history` keeps by default.
+const USUAL_ENTRIES: usize = 100_000;
+
+/// `None` while no history is on.
+static CURRENT: Mutex<Option<Arc<Recording>>> = Mutex::new(LockRank::Bindings, None);
+
+/// A history, and what snapshots show of it.
+struct Recording {
+    history: Arc<MemoryHistory>,
+    max_entries: usize,
+    contexts: Contexts,
+    /// By torch's words.
+    skipped: Vec<String>,
+    ranges: Option<Arc<RangeHistory>>,
+}
+
+/// Whose stacks snapshots show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Contexts {
+    Nothing,
+    /// Of blocks in use.
+    Blocks,
+    /// Of requests too.
+    Requests,
+    /// Of frees too.
+    All,
+}
+
+impl Contexts {
+    fn of(name: Option<&str>) -> PyResult<Self> {
+        match name {
+            None => Ok(Self::Nothing),
+            Some("state") => Ok(Self::Blocks),
+            Some("alloc") => Ok(Self::Requests),
+            Some("all") => Ok(Self::All),
+            Some(_) => refuse("expected context to be 'state', 'alloc', 'all', or None"),
+        }
+    }
+
+    fn has(self, action: TraceAction) -> bool {
+        self >= match action {
+            TraceAction::FreeRequested | TraceAction::FreeCompleted => Self::All,
+            _ => Self::Requests,
+        }
+    }
+
+    fn wanted(self) -> Wanted {
+        match self {
+            Self::Nothing => Wanted::Nothing,
+            Self::Blocks | Self::Requests => Wanted::Allocations,
+            Self::All => Wanted::AllocationsAndFrees,
+        }
+    }
+}
+
+fn refuse<T>(text: &str) -> PyResult<T> {
+    Err(PyRuntimeError::new_err(text.to_owned()))
+}
+
+fn current() -> Option<Arc<Recording>> {
+    CURRENT.lock().clone()
+}
+
+fn replace(recording: Option<Recording>) {
+    let earlier = std::mem::replace(&mut *CURRENT.lock(), recording.map(Arc::new));
+    drop(earlier); // without the lock: the end of a history takes others
+}
+
+/// Starts the history, or goes on with another choice of what it shows. `context` is "state",
+/// "alloc", "all" or None, as in torch; stacks have at most `max_frames` frames. With another
+/// `max_entries`, or `clears`, the entries so far are forgotten.
+#[pyfunction]
+pub(crate) fn start_memory_history(
+    context: Option<&str>,
+    max_entries: usize,
+    clears: bool,
+    has_annotations: bool,
+    skipped: Vec<String>,
+    max_frames: usize,
+) -> PyResult<()> {
+    fork::check().or_raise()?;
+    let contexts = Contexts::of(context)?;
+    if let Some(unknown) = skipped.iter().find(|word| !ACTIONS.iter().any(|it| it.0 == **word)) {
+        return refuse(&format!("Unknown TraceEntry action: {unknown}"));
+    }
+    let runtime = Runtime::global().or_raise()?;
+    begin(&runtime, contexts, max_entries, clears, has_annotations, skipped);
+    stacks::want(contexts.wanted(), max_frames);
+    Ok(())
+}
+
+fn begin(
+    runtime: &Runtime,
+    contexts: Contexts,
+    max_entries: usize,
+    clears: bool,
+    has_annotations: bool,
+    skipped: Vec<String>,
+) {
+    let earlier = current().filter(|earlier| !clears && earlier.max_entries == max_entries);
+    let history = earlier.as_ref().map(|earlier| Arc::clone(&earlier.history));
+    let history = history.unwrap_or_else(|| Arc::new(MemoryHistory::start(runtime, max_entries)));
+    let ranges = has_annotations.then(|| {
+        let known = earlier.as_ref().and_then(|earlier| earlier.ranges.clone());
+        known.unwrap_or_else(|| Arc::new(RangeHistory::start(max_entries)))
+    });
+    replace(Some(Recording { history, max_entries, contexts, skipped, ranges }));
+}
+
+/// Captures stacks from here on, where `ACCELRT_MEMORY_HISTORY` asks for it: the first request
+/// begins before the process's runtime does.
+pub(crate) fn watch_environment() {
+    if config::variable("ACCELRT_MEMORY_HISTORY").is_some_and(|asked| !asked.is_empty()) {
+        stacks::want(Wanted::AllocationsAndFrees, stacks::USUAL_DEPTH);
+    }
+}
+
+/// Records from the first use on, and writes the history at each request that finds no memory,
+/// where `ACCELRT_MEMORY_HISTORY` asks for it.
+pub(crate) fn begin_by_environment(runtime: &Runtime) {
+    let Some(file) = runtime.config().memory_history.clone() else { return };
+    if let Err(refusal) = output_file::check(Path::new(&file)) {
+        report::line(&format!("the memory history cannot be written to {file}: {refusal}"));
+    }
+    begin(runtime, Contexts::All, USUAL_ENTRIES, false, true, Vec::new());
+    runtime.add_oom_observer(move |error| {
+        let Error::Memory(MemoryError::OutOfMemory { device, .. }) = error else { return };
+        Python::attach(|py| {
+            let write = || {
+                let history = py.import("accelrt._memory_history")?;
+                history.call_method1("dump_after_shortage", (device.kind().name(), &*file))
+            };
+            if let Err(error) = write() {
+                error.write_unraisable(py, None);
+            }
+        });
+    });
+}
+
+/// Ends the history and forgets its entries. Blocks in use keep their stacks.
+#[pyfunction]
+pub(crate) fn stop_memory_history() -> PyResult<()> {
+    fork::check().or_raise()?;
+    stacks::want(Wanted::Nothing, stacks::USUAL_DEPTH);
+    replace(None);
+    Ok(())
+}
+
+/// The allocators of a kind's devices. Initialises no device.
+pub(crate) fn device_allocators(kind: DeviceKind) -> PyResult<Vec<Arc<CachingAllocator>>> {
+    let runtime = Runtime::global().or_raise()?;
+    let mut all = Vec::new();
+    for index in 0..runtime.device_count(kind).or_raise()? {
+        all.extend(runtime.existing_allocator(Device::new(kind, index).or_raise()?).or_raise()?);
+    }
+    Ok(all)
+}
+
+/// What the blocks of an allocator are for.
+pub(crate) fn contexts_of(
+    known: HashMap<u64, KnownBlock>,
+) -> impl Fn(u64) -> AllocationContext + use<> {
+    move |address| known.get(&address).map_or(AllocationContext::NONE, |block| block.context)
+}
+
+/// The segments of a kind's devices, in the format of torch's snapshots.
+#[pyfunction]
+pub(crate) fn memory_snapshot<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyList>> {
+    let (all, mut writer) = (PyList::empty(py), SnapshotWriter::default());
+    for allocator in device_allocators(kind_argument(kind)?)? {
+        write_segments(&all, allocator.moment(None, || ()), &mut writer)?;
+    }
+    Ok(all)
+}
+
+fn write_segments(
+    all: &Bound<'_, PyList>,
+    moment: Moment,
+    writer: &mut SnapshotWriter,
+) -> PyResult<()> {
+    let Moment { segments, known } = moment;
+    for segment in writer.segments(all.py(), &segments, &contexts_of(known))? {
+        all.append(segment)?;
+    }
+    Ok(())
+}
+
+/// The whole snapshot of a kind's devices, as torch's dictionary. The trace of each device ends at
+/// the moment of its segments.
+#[pyfunction]
+pub(crate) fn take_memory_snapshot<'py>(
+    py: Python<'py>,
+    kind: &str,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (runtime, kind) = (Runtime::global().or_raise()?, kind_argument(kind)?);
+    let (recording, mut writer) = (current(), SnapshotWriter::default());
+    let (segments, traces, annotations) = (PyList::empty(py), PyList::empty(py), PyList::empty(py));
+    for index in 0..runtime.device_count(kind).or_raise()? {
+        let (device, trace) = (Device::new(kind, index).or_raise()?, PyList::empty(py));
+        let allocator = runtime.existing_allocator(device).or_raise()?;
+        let (moment, events) = match (&allocator, &recording) {
+            (Some(allocator), Some(recording)) => recording.history.moment(allocator),
+            (Some(allocator), None) => (allocator.moment(None, || ()), Vec::new()),
+            (None, _) => Default::default(),
+        };
+        write_segments(&segments, moment, &mut writer)?;
+        if let Some(recording) = &recording {
+            write_trace(&trace, recording, &events, &mut writer)?;
+            write_ranges(&annotations, recording, index)?;
+        }
+        traces.append(trace)?;
+    }
+    let snapshot = PyDict::new(py);
+    snapshot.set_item("segments", segments)?;
+    snapshot.set_item("device_traces", traces)?;
+    snapshot.set_item("allocator_settings", settings_dict(py, &runtime)?)?;
+    snapshot.set_item("external_annotations", annotations)?;
+    let dropped = recording.map_or(0, |recording| recording.history.num_dropped_events());
+    let lost = PyDict::new(py);
+    lost.set_item("version", env!("CARGO_PKG_VERSION"))?;
+    lost.set_item("num_dropped_entries", dropped)?;
+    lost.set_item("num_unknown_stacks", stacks::num_lost(py))?;
+    snapshot.set_item("accelrt", lost)?;
+    Ok(snapshot)
+}
+
+fn write_trace(
+    trace: &Bound<'_, PyList>,
+    recording: &Recording,
+    events: &[MemoryEvent],
+    writer: &mut SnapshotWriter,
+) -> PyResult<()> {
+    let Recording { contexts, skipped, .. } = recording;
+    for event in events {
+        let action = event.event.action;
+        if !skipped.iter().any(|word| word == name_of(ACTIONS, action)) {
+            trace.append(writer.entry(trace.py(), event, contexts.has(action))?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the ranges, which belong to threads, as those of a device.
+fn write_ranges(all: &Bound<'_, PyList>, recording: &Recording, index: usize) -> PyResult<()> {
+    let ranges = recording.ranges.iter().flat_map(|ranges| ranges.ranges());
+    let mut marks: Vec<_> = ranges
+        .flat_map(|range| {
+            [("START", range.start, range.name.clone()), ("END", range.end, range.name)]
+        })
+        .collect();
+    marks.sort_by_key(|(_, time, _)| *time);
+    for (stage, time, name) in marks {
+        let dict = PyDict::new(all.py());
+        dict.set_item("stage", stage)?;
+        dict.set_item("name", &*name)?;
+        dict.set_item("device", index)?;
+        let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        dict.set_item("time_us", since_1970.as_micros())?;
+        all.append(dict)?;
+    }
+    Ok(())
+}

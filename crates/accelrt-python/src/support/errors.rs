@@ -1,0 +1,266 @@
+//! Converts errors to Python exceptions, of torch's type where torch raises the same error.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use accelrt::StreamError::{Failed, SeveralFailed};
+use accelrt::internal::{NATIVE_CALLS, StackId, display_bytes};
+use accelrt::{
+    DriverError, Error, EventError, FailureCause, GeneratorError, MemoryError, ProgramError,
+    Runtime, RuntimeError, Shortage, StreamFailure,
+};
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTimeoutError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::launch::function::name_at;
+use crate::objects::device::PyDevice;
+use crate::objects::stream::PyStream;
+use crate::support::stacks;
+use crate::support::task_exception::RaisedInTask;
+
+pyo3::create_exception!(
+    accelrt,
+    StreamError,
+    PyRuntimeError,
+    "Work on a stream failed; the cause is in `__cause__`, the failure of each stream in `errors`.
+
+`device` and `stream_id` name the failed stream; `stream` is the stream while it exists. `ticket` is
+the number of the failed task, `skipped` the number of later tasks that did not run. When several
+streams failed, these attributes describe the first one."
+);
+pyo3::create_exception!(
+    accelrt,
+    DeviceLost,
+    PyRuntimeError,
+    "The device is gone for good; only a new process can use it again."
+);
+pyo3::create_exception!(
+    accelrt,
+    OutOfMemoryError,
+    PyRuntimeError,
+    "The device, or the limit set on it, has no room for the request.
+
+`requested_bytes` is the size of the request, `allocated_bytes` the size of all allocated blocks,
+`reserved_bytes` the memory taken from the device, `limit_bytes` the most that may be taken, and
+`largest_bytes` the largest free block for such a request. An unknown size is None."
+);
+
+/// Raises the errors of accelrt as Python exceptions.
+pub(crate) trait OrRaise<T> {
+    fn or_raise(self) -> PyResult<T>;
+}
+
+impl<T> OrRaise<T> for accelrt::Result<T> {
+    fn or_raise(self) -> PyResult<T> {
+        self.map_err(exception)
+    }
+}
+
+/// The Python exception of an error.
+pub(crate) fn exception(error: Error) -> PyErr {
+    let message = python_text(&error);
+    match error {
+        Error::Config(_)
+        | Error::Generator(
+            GeneratorError::InvalidOffset { .. }
+            | GeneratorError::SequenceEnd { .. }
+            | GeneratorError::FillAlignment { .. },
+        )
+        | Error::Event(EventError::WithoutTiming | EventError::NotRecorded)
+        | Error::Program(ProgramError::LaunchSize { .. } | ProgramError::NoSuchKernel { .. })
+        | Error::Memory(
+            MemoryError::RangeOutside { .. }
+            | MemoryError::CopySizeMismatch { .. }
+            | MemoryError::CopyOverlap { .. },
+        ) => PyValueError::new_err(message),
+        Error::Memory(MemoryError::Released { .. } | MemoryError::Exported { .. }) => {
+            PyBufferError::new_err(message)
+        }
+        Error::Driver(DriverError::Unsupported { .. })
+        | Error::Program(
+            ProgramError::ArgumentCount { .. }
+            | ProgramError::InvalidArgument { .. }
+            | ProgramError::DeviceMismatch { .. },
+        ) => PyTypeError::new_err(message),
+        Error::Memory(MemoryError::OutOfMemory { requested_bytes, total_bytes, cache, .. }) => {
+            Python::attach(|py| {
+                let message = message + &largest_sites(py, cache.as_deref());
+                let raised = OutOfMemoryError::new_err(message);
+                let mut sizes = sizes(requested_bytes, total_bytes, cache.as_deref()).into_iter();
+                let added = sizes.try_for_each(|(name, size)| raised.value(py).setattr(name, size));
+                added.err().unwrap_or(raised)
+            })
+        }
+        Error::Driver(DriverError::DeviceLost { .. }) => DeviceLost::new_err(message),
+        Error::Runtime(RuntimeError::TimedOut { .. }) => PyTimeoutError::new_err(message),
+        Error::Stream(Failed(error)) => {
+            Python::attach(|py| raised(py, named(message, &error), &[error]))
+        }
+        Error::Stream(SeveralFailed { errors, .. }) => {
+            Python::attach(|py| raised(py, named(message, &errors[0]), &errors))
+        }
+        _ => PyRuntimeError::new_err(message),
+    }
+}
+
+/// The error's message: torch's text where torch raises the same error, else our text with Python's
+/// names of functions and arguments.
+pub(crate) fn python_text(error: &Error) -> String {
+    match error {
+        Error::Event(EventError::WithoutTiming) => {
+            "Both events must be created with argument 'enable_timing=True'.".to_owned()
+        }
+        Error::Runtime(RuntimeError::BadFork) => {
+            "Cannot re-initialize accelrt in forked subprocess. To use accelrt with \
+             multiprocessing, you must use the 'spawn' start method"
+                .to_owned()
+        }
+        Error::Program(ProgramError::DeviceMismatch { on_host: true, .. }) => {
+            format!("{error} (it runs native functions, by launch, and callables, by launch_host)")
+        }
+        Error::Driver(DriverError::Unsupported { kind, capability: NATIVE_CALLS }) => format!(
+            "{kind} devices do not support native functions as tasks (launch): use launch_host, \
+             or a kernel of a Program"
+        ),
+        _ => error.to_string(),
+    }
+}
+
+/// The sentence about the call sites that hold the most memory; empty while no history knows them.
+fn largest_sites(py: Python<'_>, cache: Option<&Shortage>) -> String {
+    let mut by_site: Vec<(String, usize, usize)> = Vec::new();
+    for user in cache.iter().flat_map(|cache| &cache.largest_stacks) {
+        let Some(site) = stacks::site(py, StackId(user.stack)) else { continue };
+        match by_site.iter_mut().find(|(known, ..)| *known == site) {
+            Some((_, bytes, count)) => {
+                (*bytes, *count) = (*bytes + user.bytes, *count + user.count);
+            }
+            None => by_site.push((site, user.bytes, user.count)),
+        }
+    }
+    let mut text = String::new();
+    for (index, (site, bytes, count)) in by_site.into_iter().enumerate() {
+        let before = if index == 0 { " In use by call site: " } else { "; " };
+        let blocks = if count == 1 { "block" } else { "blocks" };
+        let _ = write!(text, "{before}{site} {} in {count} {blocks}", display_bytes(bytes));
+    }
+    if text.is_empty() { text } else { text + "." }
+}
+
+/// The attributes of an `OutOfMemoryError`, in bytes. An unknown size is None.
+type Sizes = [(&'static str, Option<usize>); 5];
+
+fn sizes(requested_bytes: usize, total_bytes: usize, cache: Option<&Shortage>) -> Sizes {
+    let limit_bytes = cache.and_then(|cache| cache.limit_bytes);
+    [
+        ("requested_bytes", Some(requested_bytes)),
+        ("allocated_bytes", cache.map(|cache| cache.allocated_bytes)),
+        ("reserved_bytes", cache.map(|cache| cache.reserved_bytes)),
+        ("limit_bytes", limit_bytes.or((total_bytes > 0).then_some(total_bytes))),
+        ("largest_bytes", cache.map(|cache| cache.largest_free_bytes)),
+    ]
+}
+
+/// Sets each attribute to None on its exception class, so that instances that a program creates
+/// have the attributes too.
+pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    for (name, _) in sizes(0, 0, None) {
+        py.get_type::<OutOfMemoryError>().setattr(name, py.None())?;
+    }
+    let failed = py.get_type::<StreamError>();
+    for name in ["device", "stream_id", "ticket", "skipped", PROCESS] {
+        failed.setattr(name, py.None())?;
+    }
+    let property = py.import("builtins")?.getattr("property")?;
+    failed.setattr("stream", property.call1((wrap_pyfunction!(stream_of_error, module)?,))?)
+}
+
+/// The attribute with the id of the raising process; another process may unpickle the error.
+const PROCESS: &str = "_process_id";
+
+/// The failed stream while it exists; None in another process.
+#[pyfunction]
+fn stream_of_error(error: &Bound<'_, PyAny>) -> PyResult<Option<PyStream>> {
+    let process_id: Option<u32> = error.getattr(PROCESS)?.extract()?;
+    if process_id != Some(std::process::id()) {
+        return Ok(None);
+    }
+    let device = *error.getattr("device")?.cast_into::<PyDevice>()?.get();
+    let stream_id = error.getattr("stream_id")?.extract()?;
+    let find = |runtime: &Runtime| runtime.stream_by_id(device.resolve(runtime)?, stream_id);
+    let stream = Runtime::global().and_then(|runtime| find(&runtime));
+    Ok(stream.ok().map(|stream| PyStream { stream }))
+}
+
+/// Creates a `StreamError` with its cause and attributes. Its `errors` has one exception per
+/// failure, or the `StreamError` itself for one failure.
+fn raised(py: Python<'_>, message: String, errors: &[Arc<StreamFailure>]) -> PyErr {
+    let raised = StreamError::new_err(message);
+    let attach = || -> PyResult<()> {
+        let list = match errors {
+            [_] => PyList::new(py, [raised.value(py)])?,
+            several => PyList::new(py, several.iter().map(|error| exception_of(py, error)))?,
+        };
+        raised.value(py).setattr("errors", list)?;
+        let Some(first) = errors.first() else { return Ok(()) };
+        add_place(raised.value(py), first)?;
+        add_note(py, &raised, first)
+    };
+    if let Err(error) = attach() {
+        return error;
+    }
+    raised.set_cause(py, errors.first().and_then(|error| cause(py, error)));
+    raised
+}
+
+fn exception_of(py: Python<'_>, error: &Arc<StreamFailure>) -> PyErr {
+    raised(py, named(error.to_string(), error), std::slice::from_ref(error))
+}
+
+fn add_place(raised: &Bound<'_, PyAny>, error: &StreamFailure) -> PyResult<()> {
+    raised.setattr("device", PyDevice::from(error.device()))?;
+    raised.setattr("stream_id", error.stream_id())?;
+    raised.setattr("ticket", error.ticket())?;
+    raised.setattr("skipped", error.skipped_count())?;
+    raised.setattr(PROCESS, std::process::id())
+}
+
+/// Inserts the name of the failed native function into the message, if the name is known.
+fn named(message: String, error: &StreamFailure) -> String {
+    let FailureCause::Status { function, .. } = error.root().failure() else { return message };
+    let Some(name) = name_at(*function as u64) else { return message };
+    let address = format!("function at {function:#x}");
+    message.replacen(&address, &format!("function {name} at {function:#x}"), 1)
+}
+
+/// Adds a note about `check=True`: a function whose result is no status may have succeeded.
+fn add_note(py: Python<'_>, raised: &PyErr, error: &StreamFailure) -> PyResult<()> {
+    if let FailureCause::Status { .. } = error.root().failure() {
+        let text = "check=True takes what the function returns for a status: 0 is success";
+        raised.value(py).call_method1("add_note", (text,))?;
+    }
+    Ok(())
+}
+
+/// The exception for `__cause__`, from the failure at the start of a chain of inherited errors.
+fn cause(py: Python<'_>, error: &StreamFailure) -> Option<PyErr> {
+    match error.root().failure() {
+        FailureCause::Returned(returned) => Some(match returned.downcast_ref::<RaisedInTask>() {
+            Some(raised) => raised.exception(py),
+            None => PyRuntimeError::new_err(returned.to_string()),
+        }),
+        FailureCause::Backend(error) => Some(exception(error.clone())),
+        FailureCause::Panicked(message) => Some(PyRuntimeError::new_err(message.clone())),
+        _ => None,
+    }
+}
+
+pub(crate) fn wrong_type(what: &str, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!("{what} must be {expected}, not {}", type_name(given)))
+}
+
+pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string())
+}
