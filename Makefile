@@ -13,9 +13,9 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 comma := ,
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 # Every feature compiles without the others.
-EACH_FEATURE := capi cuda xpu conformance
+EACH_FEATURE := cuda xpu conformance
 # What Rust tests are built with: their binaries cannot link the interpreter's library everywhere.
-TEST_FEATURES := async,capi,cuda,xpu
+TEST_FEATURES := async,cuda,xpu
 # Optimised builds of tests: without link-time optimisation, which would be paid for each binary.
 RELEASE_TESTS := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 # The sanitizer is unstable in the compiler, which RUSTC_BOOTSTRAP admits. Naming the target keeps
@@ -39,7 +39,8 @@ ifneq ($(TRACES),)
 export ACCELRT_TEST_TRACES := $(call absolute,$(TRACES))
 endif
 # For `make build`: make build FEATURES=cuda,xpu
-FEATURES ?=
+FEATURES ?= xpu
+C_FEATURES = --no-default-features $(if $(FEATURES),--features $(FEATURES))
 # The interpreter that the environment of the Python tests is made with: 3.11 or newer.
 PYTHON ?= python3
 VENV := .venv
@@ -143,11 +144,11 @@ tidy: ## the house rules alone
 
 .PHONY: check-header
 check-header:
-	$(CARGO) test --quiet --features $(TEST_FEATURES) --test header
+	$(CARGO) test --quiet --package accelrt-capi --test header
 
 .PHONY: header
-header: ## writes include/accelrt.h, the functions of src/capi for C
-	$(CARGO) test --quiet --features $(TEST_FEATURES) --test header -- --ignored
+header: ## writes include/accelrt.h, the functions of crates/accelrt-capi for C
+	$(CARGO) test --quiet --package accelrt-capi --test header -- --ignored
 
 .PHONY: unsafe-list
 unsafe-list: ## writes docs/unsafe.md, the list of files with unsafe code
@@ -160,6 +161,7 @@ test: ## the tests in Rust, then those in Python; `make ci` runs them on other b
 .PHONY: test-debug
 test-debug:
 	$(CARGO) test --features $(TEST_FEATURES)
+	$(CARGO) test --package accelrt-capi
 
 # Each as ACCELRT_CPU_SCHEDULE has it, as "seed:3,strategy:starve"; without one, two.
 SCHEDULES ?=
@@ -206,7 +208,7 @@ core: ## builds and tests the core alone: every room is deleted but the kit that
 	mkdir -p $(CORE)/tree
 	cp -a Cargo.toml Cargo.lock clippy.toml README.md docs src tests benches examples fuzz $(CORE)/tree
 	cd $(CORE)/tree && rm -r $(call others,src,lib conformance $(CORE_ROOMS)) $(call others,src/backend,mod $(CORE_KINDS)) tests/python
-	sed -i '/^members = /s/\[.*\]/[]/' $(CORE)/tree/Cargo.toml
+	sed -i '/^members = /s/\[.*\]/[]/; /^accelrt-capi = /d' $(CORE)/tree/Cargo.toml
 	sed -i '/`make core` deletes this block/,/^$$/d' $(CORE)/tree/src/lib.rs $(CORE)/tree/src/backend/mod.rs
 	cd $(CORE)/tree && RUSTFLAGS="-D warnings --cfg core_alone" CARGO_TARGET_DIR="$(call absolute,$(CORE)/built)" \
 		$(CARGO) $(CORE_COMMAND) --lib $(addprefix --test ,$(CORE_SUITES))
@@ -397,7 +399,7 @@ BENCH_SETTINGS ?=
 BENCH_WAIT_S ?= 60
 # And how long each thing that a row measures waits for one, at most.
 BENCH_PATIENCE_S ?= 3
-FIGURES = $(CARGO) bench --features capi,xpu --bench figures --
+FIGURES = $(CARGO) bench --features xpu --bench figures --
 
 # xpu's figures and OpenCL's are taken on Intel's runtime where `make test-intel` has installed it,
 # and oneMKL's on what `make peers` has; else on what the machine has. PyTorch's own allocator is
@@ -572,23 +574,22 @@ long-dask: module ## workers of dask.distributed: killed five times in a row, 10
 	TEST_LONG=1 $(VENV)/bin/python -m pytest tests/python/test_dask.py tests/python/test_dask_store.py tests/python/test_dask_shortage.py
 
 .PHONY: build
-build: ## the optimised shared library
-	$(CARGO) rustc --release --lib --crate-type cdylib $(if $(FEATURES),--features $(FEATURES))
-	@ls -l $(TARGET_DIR)/release/libaccelrt.*
+build: ## the optimised library for C; FEATURES= has the devices besides the cpu
+	$(CARGO) build --release --package accelrt-capi $(C_FEATURES)
+	@ls -l $(TARGET_DIR)/release/libaccelrt_capi.*
 
 # Where programs in C find it: library, headers, and what pkg-config says. Packagers set DESTDIR.
 PREFIX ?= /usr/local
 DESTDIR ?=
-C_FEATURES := $(or $(FEATURES),capi$(comma)xpu)
 C_ABI = $(shell sed -n 's/^\#define ACCELRT_ABI_VERSION //p' include/accelrt.h)
 C_LIBRARY = libaccelrt.so.$(C_ABI)
 INSTALLED = $(DESTDIR)$(PREFIX)
 .PHONY: install
 install: ## installs the library for C, its headers and its pkg-config file below PREFIX
-	$(CARGO) rustc --release --lib --crate-type cdylib --features $(C_FEATURES) -- \
+	$(CARGO) rustc --release --package accelrt-capi --lib --crate-type cdylib $(C_FEATURES) -- \
 		-C link-arg=-Wl,-soname,$(C_LIBRARY)
 	install -d "$(INSTALLED)/lib/pkgconfig" "$(INSTALLED)/include"
-	install -m 755 $(TARGET_DIR)/release/libaccelrt.so "$(INSTALLED)/lib/$(C_LIBRARY)"
+	install -m 755 $(TARGET_DIR)/release/libaccelrt_capi.so "$(INSTALLED)/lib/$(C_LIBRARY)"
 	ln -sf $(C_LIBRARY) "$(INSTALLED)/lib/libaccelrt.so"
 	install -m 644 include/accelrt.h include/accelrt.hpp include/accelrt_backend.h "$(INSTALLED)/include"
 	printf '%s\n' 'prefix=$(PREFIX)' 'Name: accelrt' \

@@ -1,7 +1,7 @@
 // accelrt.h: streams, events and stream-ordered memory of any device, for C11 and C++17.
 //
-// Made by cbindgen of src/capi: `make header` writes it, `make check` compares it. docs/c.md has
-// the rules and a first program.
+// Made by cbindgen of crates/accelrt-capi: `make header` writes it, `make check` compares it.
+// docs/c.md has the rules and a first program.
 //
 // - A function returns an accelrt_status unless it says otherwise: 0, or why it did nothing. The
 //   text of a thread's last error is accelrt_error_text().

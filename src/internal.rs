@@ -4,13 +4,6 @@
 //! internals, and no other crate should. Each item is named here, and an item that no crate uses
 //! is removed.
 
-/// The table of the functions for C, which the Python module passes to extensions in C.
-#[cfg(feature = "capi")]
-#[must_use]
-pub fn c_functions() -> *const std::ffi::c_void {
-    crate::capi::table::accelrt_get_table().cast()
-}
-
 pub use crate::base::blocking::longest_park;
 pub use crate::base::blocking::while_blocked;
 pub use crate::base::config;
@@ -29,16 +22,29 @@ pub use crate::base::stack::WORKER_STACK_BYTES;
 pub use crate::base::sync::LockRank;
 pub use crate::base::sync::Mutex;
 pub use crate::base::sync::Sleeper;
+pub use crate::base::sync::assert_no_lock_held;
 pub use crate::base::sync::park;
 pub use crate::engine::event::when_done::WhenDone;
+pub use crate::engine::log::collector::Keeps;
+pub use crate::engine::log::collector::Wants;
 pub use crate::engine::log::context::AllocationContext;
 pub use crate::engine::log::context::StackId;
 pub use crate::engine::log::context::exchange_stack;
 pub use crate::engine::log::names::NameId;
+pub use crate::engine::log::process as process_log;
+pub use crate::engine::log::process::ProcessSubscription;
+pub use crate::engine::log::record::LogRecord;
+pub use crate::engine::log::record::RecordKind;
+pub use crate::engine::stream::commands::catch_panic;
+pub use crate::engine::stream::commands::panic_cause;
+pub use crate::engine::stream::context::TaskContext;
+pub use crate::engine::stream::enqueue::Checked;
 pub use crate::engine::stream::ffi_launch::NATIVE_CALLS;
 pub use crate::engine::stream::frames;
 pub use crate::engine::stream::interrupt::Interrupt;
 pub use crate::engine::stream::lifecycle::Lifecycle;
+pub use crate::engine::stream::operation::Details;
+pub use crate::engine::stream::operation::MemoryAccess;
 pub use crate::engine::stream::operation::OperationKind;
 pub use crate::engine::stream::order_watch;
 pub use crate::engine::stream::order_watch::NextUses;
@@ -46,6 +52,7 @@ pub use crate::engine::stream::order_watch::Place;
 pub use crate::engine::stream::order_watch::UsedBytes;
 pub use crate::engine::stream::receipt::skipped_by;
 pub use crate::engine::stream::synchronize::SynchronizeFuture;
+pub use crate::engine::stream::task_report::TaskWatch;
 pub use crate::integrations::host_heap;
 pub use crate::integrations::host_heap::Functions;
 pub use crate::integrations::mkl_allocator::MklAllocator;
@@ -61,9 +68,14 @@ pub use crate::memory::allocator::recorder::KnownBlock;
 pub use crate::memory::allocator::recording::Moment;
 pub use crate::memory::allocator::recording::exchange_tag;
 pub use crate::memory::buffer::allocation::Origin;
+pub use crate::memory::buffer::commands::Address as CopyAddress;
+pub use crate::memory::buffer::commands::Copy as CopyCommand;
+pub use crate::memory::buffer::commands::Fill as FillCommand;
+pub use crate::memory::buffer::commands::Ranges as CopyRanges;
 pub use crate::memory::buffer::thread_hints;
 pub use crate::observe::callers;
 pub use crate::observe::callers::Act;
+pub use crate::observe::callers::CallerScope;
 pub use crate::observe::output_file;
 pub use crate::observe::profiler::profile::OpenRange;
 pub use crate::observe::profiler::profile::begin_range;
@@ -74,8 +86,11 @@ pub use crate::observe::sanitizer::finding::FoundUse;
 pub use crate::observe::sanitizer::watch;
 pub use crate::observe::sanitizer::watch::OpenAccess;
 pub use crate::observe::sanitizer::watch::Sanitizer;
+pub use crate::queue::Class;
+pub use crate::queue::Command;
 pub use crate::runtime::current::Selected;
 pub use crate::runtime::memory::check_alignment;
+pub use crate::runtime::memory_watch::MemoryWatch;
 pub use crate::runtime::process_hooks;
 pub use crate::runtime::process_hooks::ProcessHooks;
 pub use crate::runtime::report;

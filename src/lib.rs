@@ -74,9 +74,6 @@ mod queue;
 mod runtime;
 
 // `make core` deletes this block, up to the next empty line.
-#[cfg(all(feature = "capi", not(loom)))]
-#[expect(unreachable_pub, reason = "what cbindgen reads; C reaches it by name")]
-mod capi;
 mod face;
 mod integrations;
 #[cfg(not(loom))]

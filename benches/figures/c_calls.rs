@@ -10,6 +10,7 @@ use std::io;
 use std::ptr;
 
 use accelrt::{Device, Event, Runtime, Stream};
+use accelrt_capi as _; // has the functions
 
 use crate::measure::{Pair, in_pairs, warm_ns_per_round};
 use crate::peers::{Gate, Lane};

@@ -10,7 +10,6 @@
 mod allocation;
 mod anchors;
 mod backlog;
-#[cfg(feature = "capi")]
 mod c_calls;
 mod copies;
 mod events;
@@ -141,7 +140,6 @@ impl<'a> Wanted<'a> {
         if are_wanted("V") {
             log::measure(&runtime, &mut table)?;
         }
-        #[cfg(feature = "capi")]
         if are_wanted("F") {
             c_calls::measure(&mut table)?;
         }

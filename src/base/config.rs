@@ -35,7 +35,7 @@ const INFIX: &str = "_TEST_";
 const ACCELERATORS: &str = "cpu, cuda or xpu, or the name of a kind that is registered";
 
 /// The runtime's own environment variables, for [`Config::unknown_variables`].
-pub(crate) const VARIABLES: [&str; 20] = [
+pub const VARIABLES: [&str; 20] = [
     "ACCELRT_ACCELERATOR",
     "ACCELRT_KINDS",
     "ACCELRT_CPU_DEVICES",
@@ -263,7 +263,7 @@ static SETTINGS: Mutex<BTreeMap<&str, String>> = Mutex::new(LockRank::Runtime, B
 /// Makes a setting in place of the variable of its name, or leaves it to the variable again. False
 /// for a name that no setting has.
 #[cfg(not(loom))]
-pub(crate) fn set_setting(name: &str, value: Option<&str>) -> bool {
+pub fn set_setting(name: &str, value: Option<&str>) -> bool {
     let Some(name) = VARIABLES.iter().find(|known| **known == name) else { return false };
     let mut settings = SETTINGS.lock();
     settings.remove(name);

@@ -218,8 +218,12 @@ fn note_release(rank: LockRank) {
 
 /// Asserts in debug builds that this thread holds no lock of the runtime. Called before a user's
 /// function or a wait for a device.
+///
+/// # Panics
+///
+/// In debug builds, while this thread holds a lock.
 #[inline]
-pub(crate) fn assert_no_lock_held() {
+pub fn assert_no_lock_held() {
     with_held_ranks(|held| {
         assert!(held.is_empty(), "held across a user's function or a wait: {held:?}");
     });

@@ -19,8 +19,7 @@ const NAME: &std::ffi::CStr = c"accelrt-runtime";
 
 /// Lets the process's runtime begin and end as [`begin`] and [`end`] have it. Without an effect
 /// behind its begin, and where a binding has registered more.
-#[cfg_attr(not(feature = "capi"), expect(dead_code, reason = "the module of Python does more"))]
-pub(crate) fn watch() {
+pub fn watch() {
     process_hooks::register(ProcessHooks { begin, end, num_running: || 0 });
 }
 

@@ -34,11 +34,13 @@ pub fn want(find: FindStack, is_wanted: bool) {
 
 /// Makes the caller's stack that of this thread, until it is dropped.
 #[must_use = "the stack is the thread's until the scope is dropped"]
-pub(crate) struct CallerScope(Option<StackId>);
+#[derive(Debug)]
+pub struct CallerScope(Option<StackId>);
 
 impl CallerScope {
+    /// The scope of a call that does `act`. Looks for the stack only while one is wanted.
     #[inline(always)]
-    pub(crate) fn of(act: Act) -> Self {
+    pub fn of(act: Act) -> Self {
         // Relaxed, as in `want`.
         if IS_WANTED.load(Ordering::Relaxed) { Self::enter(act) } else { Self(None) }
     }

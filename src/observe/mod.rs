@@ -8,7 +8,6 @@
 //! * [`profiler`]: what ran where and when, as tables and as a trace
 //! * [`sanitizer`]: uses of the same bytes that nothing orders
 
-#[cfg(feature = "capi")]
 pub mod callers;
 pub mod memory_history;
 mod memory_records;

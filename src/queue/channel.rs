@@ -117,9 +117,9 @@ unsafe impl<C: CommandContext> Send for Receiver<C> {}
 
 /// The place in the queue that a push gave to its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pushed {
+pub struct Pushed {
     /// The command's number in the queue, from 1.
-    pub(crate) ticket: u64,
+    pub ticket: u64,
     /// The command's place in its segment. At place 0 callers make checks that are too expensive
     /// for each push.
     pub(crate) place_in_segment: u64,

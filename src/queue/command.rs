@@ -9,7 +9,7 @@ pub(crate) const INLINE_BYTES: usize = 40;
 /// The owner and sort of a command's work. It decides whether the command runs on a failed stream,
 /// and how long the command is expected to take before any task was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
+pub enum Class {
     /// The runtime's own command: runs on a failed stream too, expected to be short.
     Internal,
     /// A user's closure, copy or fill: skipped on a failed stream, expected to be short.
@@ -22,7 +22,7 @@ pub(crate) enum Class {
 }
 
 /// The state that the consumer passes to commands, and the types that describe commands.
-pub(crate) trait CommandContext: 'static {
+pub trait CommandContext: 'static {
     /// The description of a command's type.
     type Operation: Copy + 'static;
     /// The description of one command.
@@ -33,8 +33,10 @@ pub(crate) trait CommandContext: 'static {
 }
 
 /// Work to execute once, with a context of type `C`.
-pub(crate) trait Command<C: CommandContext>: Send + Sized + 'static {
+pub trait Command<C: CommandContext>: Send + Sized + 'static {
+    /// Whose task it is.
     const CLASS: Class;
+    /// The operation of the task in logs.
     const OPERATION: C::Operation;
     /// True when [`Command::is_ready`] may return false.
     const MAY_WAIT: bool = false;

@@ -20,6 +20,8 @@ mod segment;
 mod tests;
 
 pub(crate) use channel::{Entry, Head, Pushed, Receiver, Sender, channel};
-pub(crate) use command::{Class, Command, CommandContext, INLINE_BYTES};
+pub(crate) use command::CommandContext;
+pub(crate) use command::INLINE_BYTES;
+pub use command::{Class, Command};
 #[cfg(all(test, not(loom)))]
 pub(crate) use segment::SLOTS;

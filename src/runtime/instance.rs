@@ -279,7 +279,7 @@ impl Runtime {
     /// Lets this runtime's streams write records of their tasks and waits to the log, until the
     /// drop of what is returned.
     #[cfg(not(loom))]
-    pub(crate) fn log_tasks(&self) -> TaskWatch {
+    pub fn log_tasks(&self) -> TaskWatch {
         self.inner.lifecycle.watch(None)
     }
 

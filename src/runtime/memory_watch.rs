@@ -12,12 +12,13 @@ use crate::runtime::allocators::Allocators;
 /// Makes allocators tell the log what they do, until the drop. Requests and frees take the slow
 /// path meanwhile.
 #[must_use = "the drop ends the watch"]
-pub(crate) struct MemoryWatch(Runtime);
+#[derive(Debug)]
+pub struct MemoryWatch(Runtime);
 
 impl Runtime {
     /// Begins a watch. Several may be there at once. Allocators of pinned and shared memory,
     /// separate ones and that of the host heap are not recorded.
-    pub(crate) fn log_memory(&self) -> MemoryWatch {
+    pub fn log_memory(&self) -> MemoryWatch {
         self.change_watches(|count| *count += 1);
         MemoryWatch(self.clone())
     }

@@ -58,7 +58,7 @@ mod tests {
     fn the_core_knows_no_formats_and_no_frameworks() {
         let count = |path, text| check_words(&Repository::of(&[(path, text)])).len();
         assert_eq!(count("src/memory/a.rs", "fn to_json() -> u8 { \"a.pickle\" }"), 2);
-        assert_eq!(count("src/capi/a.rs", "fn to_json() {}"), 0);
+        assert_eq!(count("src/traces/a.rs", "fn to_json() {}"), 0);
         assert_eq!(count("src/memory/a.rs", "// Not JSON.\nfn f() {}"), 0);
     }
 

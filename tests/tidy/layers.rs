@@ -10,24 +10,17 @@ struct Area {
     module: &'static str,
     /// Its layer, and which step of it: areas of one level never name each other.
     level: (u8, u8),
-    /// A lower module that it does not name all the same.
-    never: Option<&'static str>,
     /// When not empty: the only modules that name this one.
     only_for: &'static [&'static str],
 }
 
 const fn area(module: &'static str, level: (u8, u8)) -> Area {
-    Area { module, level, never: None, only_for: &[] }
+    Area { module, level, only_for: &[] }
 }
 
 /// A kind of device: known to the registry alone.
 const fn kind(module: &'static str) -> Area {
     Area { only_for: &["backend", "backend::registry"], ..area(module, (1, 3)) }
-}
-
-/// A binding: sees the runtime, not the machine.
-const fn binding(module: &'static str) -> Area {
-    Area { never: Some("backend"), ..area(module, (4, 0)) }
 }
 
 /// The picture in ARCHITECTURE.md as a table, from below; amend both together.
@@ -70,9 +63,8 @@ const AREAS: &[Area] = &[
     area("traces", (3, 3)),
     // The kit stands where a maker's program would: it sees the contract, faults and the runtime.
     area("conformance", (3, 4)),
-    // L4, the bindings.
+    // What other crates use.
     area("internal", (4, 1)),
-    binding("capi"),
 ];
 
 /// The layer of a file, when the table has a place for it.
@@ -102,7 +94,7 @@ fn check_file(source: &Source, exports: &Exports) -> Vec<Violation> {
         let whole = exports.resolve(&path.segments);
         let is_root_name = area_of(&path.segments).is_none();
         let complaint = match area_of(&path.segments) {
-            Some(to) => complaint(from, to).or_else(|| banned(from, to)),
+            Some(to) => complaint(from, to),
             None => None,
         };
         let complaint = complaint.or_else(|| complaint_of(from, &whole));
@@ -144,12 +136,6 @@ fn complaint(from: &Area, to: &Area) -> Option<String> {
     } else {
         format!("{name} (L{}) may not name {target} (L{})", from.level.0, to.level.0)
     })
-}
-
-/// What a binding does not name although it is lower.
-fn banned(from: &Area, to: &Area) -> Option<String> {
-    let is_banned = from.never.is_some_and(|module| is_inside(to.module, module));
-    is_banned.then(|| format!("{} never names {}", from.module, to.module))
 }
 
 /// True for `backend::cpu` in `backend`, and for a module in itself.
@@ -233,7 +219,7 @@ mod tests {
         is_fine("src/backend/registry.rs", "use super::{cpu::Cpu, null::Null, contract::B};");
         is_fine("src/backend/cpu/mod.rs", "mod clock; use clock::C; use super::contract::B;");
         is_fine("src/backend/cpu/clock.rs", "use super::workers::W; use std::fmt;");
-        is_fine("src/capi/stream.rs", "use crate::{Event, runtime::Runtime};");
+        is_fine("src/traces/a.rs", "use crate::{Event, runtime::Runtime};");
     }
 
     #[test]
@@ -270,11 +256,6 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_does_not_name_the_machine() {
-        is_wrong("src/capi/mod.rs", "use crate::backend::contract::B;", "capi never names backend");
-    }
-
-    #[test]
     fn a_module_without_a_place_is_found() {
         is_wrong("src/helpers.rs", "", "no place in the table");
         is_wrong("src/backend/helpers.rs", "", "no place in the table");
@@ -293,7 +274,7 @@ mod tests {
     #[test]
     fn the_table_names_only_what_it_has() {
         for area in AREAS {
-            let named = area.never.iter().chain(area.only_for);
+            let named = area.only_for.iter();
             for module in named {
                 let path = format!("crate::{module}");
                 let path: Vec<_> = path.split("::").map(str::to_owned).collect();

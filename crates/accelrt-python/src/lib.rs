@@ -113,7 +113,7 @@ mod _core {
         history::watch_environment();
         let num_running = crate::launch::host_task::num_running;
         process_hooks::register(ProcessHooks { begin, end: process_runtime::end, num_running });
-        super::support::capsule::add(module, accelrt::internal::c_functions())?;
+        super::support::capsule::add(module, accelrt_capi::table::accelrt_get_table().cast())?;
         fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())
     }
 

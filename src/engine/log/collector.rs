@@ -16,19 +16,21 @@ use crate::engine::log::ring::{ChunkBudget, RingReader, RingWriter, ring};
 
 /// Sets of kinds of records that a subscription can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wants(u8);
+pub struct Wants(u8);
 
 impl Wants {
     /// Tasks: enqueued, ended, failed, skipped.
-    pub(crate) const TASKS: Self = Self(1);
+    pub const TASKS: Self = Self(1);
     /// Waits of host threads.
-    pub(crate) const WAITS: Self = Self(2);
+    pub const WAITS: Self = Self(2);
     /// Users' ranges.
-    pub(crate) const RANGES: Self = Self(4);
+    pub const RANGES: Self = Self(4);
     /// What allocators do, which say it only while `allocator::recording` is on.
-    pub(crate) const MEMORY: Self = Self(8);
+    pub const MEMORY: Self = Self(8);
 
-    pub(crate) const fn and(self, other: Self) -> Self {
+    /// The kinds of both sets.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
@@ -128,8 +130,10 @@ struct Buffer {
 
 /// Which records a subscription keeps at its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keeps {
+pub enum Keeps {
+    /// Keep the first records, and count the later ones.
     Oldest,
+    /// Keep the last records, and count the earlier ones.
     Newest,
 }
 
@@ -201,12 +205,12 @@ pub(crate) struct ThreadLog {
 
 /// What a subscription got since it was read before.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub struct Taken {
     /// In the order of each thread. Times are nanoseconds since the subscription began, as signed
     /// numbers: a task may have begun before.
-    pub(crate) records: Vec<LogRecord>,
+    pub records: Vec<LogRecord>,
     /// The number of records that were dropped for want of room.
-    pub(crate) dropped: u64,
+    pub dropped: u64,
 }
 
 impl Log {

@@ -32,6 +32,6 @@ pub(crate) mod memory_record;
 #[cfg(all(test, not(loom)))]
 mod model_tests;
 pub(crate) mod names;
-pub(crate) mod process;
+pub mod process;
 pub(crate) mod record;
 pub(crate) mod ring;

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "a thread finds its ring by a pointer to a variable of its own")]
 
 use std::cell::{Cell, OnceCell};
+use std::fmt;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
@@ -105,10 +106,16 @@ pub(crate) fn has_unfinished_device_tasks() -> bool {
 }
 
 /// A subscription to the log of this process.
-pub(crate) struct ProcessSubscription(Option<Subscription>);
+pub struct ProcessSubscription(Option<Subscription>);
+
+impl fmt::Debug for ProcessSubscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProcessSubscription").finish_non_exhaustive()
+    }
+}
 
 /// Begins a subscription: see [`Log::subscribe`].
-pub(crate) fn subscribe(
+pub fn subscribe(
     wants: Wants,
     runtime: Option<u64>,
     limit: usize,
@@ -131,7 +138,8 @@ impl ProcessSubscription {
 
     /// Takes what has come since the last call: see [`Subscription::take`]. Asks drivers which of
     /// their tasks are done, and waits for none. Nothing comes in a forked child.
-    pub(crate) fn take(&self) -> Taken {
+    #[must_use]
+    pub fn take(&self) -> Taken {
         if !fork::is_child() {
             device_times::poll();
         }

@@ -51,7 +51,7 @@ impl OperationKind {
 /// What a record says. Times are readings of the runtime's clock, in ticks until they are taken
 /// from the subscription, except those of `EndedOnDevice`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RecordKind {
+pub enum RecordKind {
     /// A thread has a ring: `name` is the thread's.
     Thread,
     /// A task got its ticket, between `start` and `end`.
@@ -81,7 +81,7 @@ pub(crate) enum RecordKind {
 /// What an allocator did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub(crate) enum MemoryAction {
+pub enum MemoryAction {
     /// It handed a block out of cached memory.
     Hit,
     /// It handed a block out, for which the device was asked.
@@ -113,36 +113,44 @@ pub(crate) enum MemoryAction {
 /// One record. The fields that a kind does not name are zero.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct LogRecord {
-    pub(crate) kind: RecordKind,
-    pub(crate) operation: OperationKind,
-    pub(crate) device: Option<Device>,
+pub struct LogRecord {
+    /// What the record tells.
+    pub kind: RecordKind,
+    /// The operation of the task.
+    pub operation: OperationKind,
+    /// The device of the task or of the memory.
+    pub device: Option<Device>,
     /// The device of the stream that a wait waits for; `source` has the rest.
     pub(crate) source_device: Option<Device>,
-    pub(crate) name: NameId,
+    /// The name of the task, the range or the thread.
+    pub name: NameId,
     /// The writing thread: a number of its own in this process.
-    pub(crate) thread: u32,
+    pub thread: u32,
     /// The runtime's id, whose higher bits are cut off.
     pub(crate) runtime: u32,
-    pub(crate) stream_id: u64,
-    pub(crate) ticket: u64,
-    pub(crate) start: u64,
-    pub(crate) end: u64,
+    /// The id of the stream.
+    pub stream_id: u64,
+    /// The number of the task in its stream.
+    pub ticket: u64,
+    /// The beginning, in ticks of the clock.
+    pub start: u64,
+    /// The end, in ticks of the clock.
+    pub end: u64,
     /// The memory that the task writes, else reads, else the function that it calls. Of a wait the
     /// id of the stream that it waits for.
-    pub(crate) address: u64,
+    pub address: u64,
     /// The task's bytes. Of a wait the ticket that it waits for.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 const _: () = assert!(size_of::<LogRecord>() == 64, "a record fills one cache line");
 
 /// The point of another stream that a wait waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RecordedSource {
-    pub(crate) device: Device,
-    pub(crate) stream_id: u64,
-    pub(crate) ticket: u64,
+pub struct RecordedSource {
+    pub device: Device,
+    pub stream_id: u64,
+    pub ticket: u64,
 }
 
 impl LogRecord {
@@ -170,7 +178,8 @@ impl LogRecord {
     }
 
     /// The point that a wait waits for; `None` for other records.
-    pub(crate) fn source(&self) -> Option<RecordedSource> {
+    #[must_use]
+    pub fn source(&self) -> Option<RecordedSource> {
         let (stream_id, ticket) = (self.address, self.bytes);
         self.source_device.map(|device| RecordedSource { device, stream_id, ticket })
     }

@@ -84,7 +84,7 @@ where
 
 /// Calls `act` and catches its panic. In models panics propagate: loom reports errors by panics.
 #[inline]
-pub(crate) fn catch_panic<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
+pub fn catch_panic<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
     if cfg!(loom) { Ok(act()) } else { catch_unwind(AssertUnwindSafe(act)) }
 }
 
@@ -94,8 +94,10 @@ pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
     if cfg!(loom) { drop_it() } else { contain(drop_it) }
 }
 
+/// The failure of a task that panicked.
 #[cold]
-pub(crate) fn panic_cause(panic: Box<dyn Any + Send>) -> FailureCause {
+#[must_use]
+pub fn panic_cause(panic: Box<dyn Any + Send>) -> FailureCause {
     FailureCause::Panicked(take_panic_message(panic))
 }
 

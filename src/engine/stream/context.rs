@@ -1,5 +1,6 @@
 //! The context that a command is run with, and the effects that the command leaves in it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::contract::Backend;
@@ -16,7 +17,7 @@ use crate::engine::stream::task_report::FirstRead;
 use crate::queue::CommandContext;
 
 /// The state of one stream that its commands read and change. Only the consumer has access.
-pub(crate) struct TaskContext {
+pub struct TaskContext {
     pub(crate) device: Device,
     pub(crate) stream_id: u64,
     pub(crate) backend: Arc<dyn Backend>,
@@ -35,7 +36,13 @@ pub(crate) struct TaskContext {
     /// The ticket of a user's task that has begun without being over, as deferred tasks do.
     pub(crate) begun: u64,
     /// True when threads and streams may wait for the command: its retirement wakes them.
-    pub(crate) is_marker: bool,
+    pub is_marker: bool,
+}
+
+impl fmt::Debug for TaskContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskContext").finish_non_exhaustive()
+    }
 }
 
 /// The effects of a command, which the stream applies when it retires the command.
@@ -77,8 +84,9 @@ impl TaskContext {
         &mut self.effects
     }
 
+    /// Fails the task, and with it the stream.
     #[cold]
-    pub(crate) fn fail(&mut self, cause: FailureCause) {
+    pub fn fail(&mut self, cause: FailureCause) {
         let error = StreamFailure::new(self.device, self.stream_id, self.operation.name(), cause);
         self.fail_with(error);
     }

@@ -5,6 +5,7 @@
 //! to the slot, runs the task and retires it. A producer that enqueues at the same time finds the
 //! stream in use, so the first thread reads the queue again after it has left.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::stream::commands::catch_panic;
@@ -18,10 +19,16 @@ use crate::queue::{Command, CommandContext};
 
 /// The right to consume a driver's stream, released on drop. The drop may run tasks that other
 /// threads have enqueued meanwhile, so the caller must hold no lock.
-pub(crate) struct Direct<'a> {
+pub struct Direct<'a> {
     core: &'a Arc<StreamCore>,
     /// `Some` until the drop.
     guard: Option<ConsumerGuard<'a, Consumer>>,
+}
+
+impl fmt::Debug for Direct<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Direct").finish_non_exhaustive()
+    }
 }
 
 impl StreamCore {

@@ -10,6 +10,7 @@
 //!
 //! On a driver's idle stream a checked task bypasses the queue (`direct`). Other tasks are queued.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::base::error::Result;
@@ -22,7 +23,7 @@ use crate::engine::stream::order_watch::{self, Place};
 use crate::queue::{Class, Command, Pushed};
 
 /// A task to enqueue: a command, or a task whose creator stores the ticket, as an event does.
-pub(crate) trait Enqueue: Sized {
+pub trait Enqueue: Sized {
     /// The command that the queue stores.
     type Command: Command<TaskContext>;
     /// The result of enqueueing. Dropped when no thread can execute the task.
@@ -41,10 +42,17 @@ pub(crate) trait Enqueue: Sized {
 }
 
 /// The outcome of an attempt to run a task without queueing it.
-pub(crate) enum Attempt<T: Enqueue> {
+pub enum Attempt<T: Enqueue> {
     /// The task ran, or its creator refused it.
     Over(Result<T::Receipt>),
+    /// The task must be queued.
     Queue(T),
+}
+
+impl<T: Enqueue> fmt::Debug for Attempt<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if let Self::Over(_) = self { "Over" } else { "Queue" })
+    }
 }
 
 impl<T: Command<TaskContext>> Enqueue for T {
@@ -70,7 +78,7 @@ impl<T: Command<TaskContext>> Enqueue for T {
 }
 
 /// How a task is enqueued: see the table at the head of this file.
-pub(crate) trait Mode {
+pub trait Mode {
     /// True when a stopped runtime refuses the task.
     const IS_CHECKED: bool;
     /// True when enqueueing schedules the stream.
@@ -81,7 +89,8 @@ pub(crate) trait Mode {
 }
 
 /// The mode of users' tasks.
-pub(crate) struct Checked;
+#[derive(Debug)]
+pub struct Checked;
 
 /// The mode of the runtime's own tasks. These tasks free memory and wake threads, so they run in
 /// every state of the stream. Not used in a forked child.
@@ -126,7 +135,7 @@ impl Mode for Unscheduled {
 
 impl StreamCore {
     #[inline(always)]
-    pub(crate) fn enqueue<T: Enqueue, M: Mode>(
+    pub fn enqueue<T: Enqueue, M: Mode>(
         self: &Arc<Self>,
         task: T,
         _mode: M,

@@ -9,31 +9,34 @@ use crate::engine::log::record::RecordedSource;
 
 pub use crate::engine::log::record::OperationKind;
 
+/// What logs, profiles and the race detector show of a task.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Details {
+pub struct Details {
     /// The size of the task's data in bytes; 0 for a task without data.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
     /// The memory that the task is known to use.
-    pub(crate) accesses: Vec<MemoryAccess>,
+    pub accesses: Vec<MemoryAccess>,
     /// The point in another stream that the task waits for.
-    pub(crate) source: Option<RecordedSource>,
+    pub source: Option<RecordedSource>,
     /// The address of the C function that the task calls; else 0.
-    pub(crate) function: usize,
+    pub function: usize,
     /// The words that this function is called with, among which pointers are.
-    pub(crate) words: Vec<u64>,
+    pub words: Vec<u64>,
     /// The id of the event that the task records; else 0.
-    pub(crate) event: u64,
-    pub(crate) name: NameId,
+    pub event: u64,
+    /// The name that the program gave.
+    pub name: NameId,
 }
 
 /// One access of a task to memory, as far as the task's creator knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MemoryAccess {
-    pub(crate) address: Address,
+pub struct MemoryAccess {
+    /// The first byte.
+    pub address: Address,
     /// `None` when only the address is known.
-    pub(crate) bytes: Option<usize>,
+    pub bytes: Option<usize>,
     /// `None` when the direction is unknown.
-    pub(crate) writes: Option<bool>,
+    pub writes: Option<bool>,
 }
 
 impl MemoryAccess {

@@ -156,7 +156,7 @@ impl StreamCore {
 
     /// True when a synchronise through a handle that was issued after the ticket `issued_after`
     /// would neither wait nor raise.
-    pub(crate) fn is_quiet(&self, issued_after: u64) -> bool {
+    pub fn is_quiet(&self, issued_after: u64) -> bool {
         self.is_passed_up_to(self.pushed()) && !self.failures.has_unraised(issued_after)
     }
 

@@ -6,6 +6,7 @@
 //! log reads these marks later. An immediate subscription is told in order, as verbose libraries do
 //! on GPUs: for it the consumer waits for the device behind each task.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,9 +37,15 @@ pub(crate) struct TaskReport {
 
 /// A watch of the tasks of one runtime, which ends with its drop. See [`Lifecycle::watch`].
 #[must_use = "the drop ends the watch"]
-pub(crate) struct TaskWatch {
+pub struct TaskWatch {
     lifecycle: Arc<Lifecycle>,
     subscription: Option<u64>,
+}
+
+impl fmt::Debug for TaskWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskWatch").finish_non_exhaustive()
+    }
 }
 
 impl TaskWatch {

@@ -1,7 +1,7 @@
 //! Copies and fills as tasks, which hold no buffer: the free of a buffer follows its tasks.
 #![expect(unsafe_code, reason = "addresses that `transfer.rs` has checked, or a binding's caller")]
 
-pub(crate) use crate::backend::contract::Address;
+pub use crate::backend::contract::Address;
 use crate::base::error::FailureCause;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
@@ -9,13 +9,18 @@ use crate::queue::{Class, Command};
 
 /// Two ranges of equal size that do not overlap.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ranges {
-    pub(crate) to: Address,
-    pub(crate) from: Address,
-    pub(crate) bytes: usize,
+pub struct Ranges {
+    /// The first byte of the destination.
+    pub to: Address,
+    /// The first byte of the source.
+    pub from: Address,
+    /// The size of each range in bytes.
+    pub bytes: usize,
 }
 
-pub(crate) struct Copy(pub(crate) Ranges);
+/// Copies one range to another.
+#[derive(Debug)]
+pub struct Copy(pub Ranges);
 
 impl Command<TaskContext> for Copy {
     const CLASS: Class = Class::User;
@@ -61,10 +66,15 @@ impl<O: Send + 'static> Command<TaskContext> for OwningCopy<O> {
     }
 }
 
-pub(crate) struct Fill {
-    pub(crate) to: Address,
-    pub(crate) bytes: usize,
-    pub(crate) byte: u8,
+/// Fills a range with one byte value.
+#[derive(Debug)]
+pub struct Fill {
+    /// The first byte of the range.
+    pub to: Address,
+    /// The size of the range in bytes.
+    pub bytes: usize,
+    /// The value of each byte.
+    pub byte: u8,
 }
 
 impl Command<TaskContext> for Fill {
