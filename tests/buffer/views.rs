@@ -46,6 +46,26 @@ fn a_buffer_is_aligned_as_it_was_asked_for() {
     }
 }
 
+/// Goal: freed memory of a smaller alignment never serves a request. Method: before each aligned
+/// request the thread has freed blocks of the same size.
+#[test]
+fn aligned_requests_from_a_warm_cache_are_aligned() {
+    for machine in Machine::each() {
+        let device = machine.device();
+        for bytes in [100, 512, 700, 4096, 100_000, 3 << 20] {
+            for shift in 0..=21 {
+                drop([(); 8].map(|()| machine.runtime.empty(bytes, device).unwrap()));
+                let request = || machine.runtime.empty_aligned(bytes, 1 << shift, device).unwrap();
+                for buffer in [(); 8].map(|()| request()) {
+                    let address = buffer.address().unwrap();
+                    assert!(address.is_multiple_of(1 << shift), "{bytes} bytes at {address:#x}");
+                }
+            }
+        }
+        machine.assert_nothing_taken();
+    }
+}
+
 #[test]
 fn an_alignment_that_is_usual_decides_nothing() {
     let [plain, aligned] = [1, 512].map(|align_bytes| {

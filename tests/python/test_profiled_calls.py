@@ -215,13 +215,14 @@ def test_a_flag_of_another_type_is_refused_by_name() -> None:
 def test_the_environment_makes_calls_a_part_of_a_programs_profile(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     code = """
+        onednn.print_later(b"of C, before the profile\\n")
         accelrt.zeros(64).stream.synchronize()
         matmul("0.5")
         gemm()
         print("printed")
     """
     settings = {"ACCELRT_PROFILE": str(path), "ONEDNN_VERBOSE": "1"}
-    assert watched(body(code), **settings) == ["printed"]
+    assert watched(body(code), **settings) == ["of C, before the profile", "printed"]
     # oneMKL is silent: nothing asks it for lines.
     assert [call["name"] for call in calls_of(path)] == ["onednn::matmul"]
 

@@ -262,6 +262,27 @@ def test_a_trace_has_the_memory_of_the_device_over_time_when_it_is_asked_for(
 
 
 @host_cores
+def fail_if(fails: bool) -> None:  # noqa: FBT001  a task has positional arguments
+    """Raise an error if asked."""
+    if fails:
+        raise ValueError
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=6))
+def test_trace_marks_exactly_the_tasks_that_failed(outcomes: list[bool]) -> None:
+    stream = accelrt.Stream()
+    with profiler.profile() as recorded:
+        for fails in outcomes:
+            stream.launch_host(fail_if, fails).exception()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "trace.json")
+        recorded.export_chrome_trace(path)
+        found = json.loads(path.read_text())["traceEvents"]
+    ran = sorted(named(found, "fail_if"), key=lambda event: float(event["ts"]))
+    assert [event["args"].get("failed", False) for event in ran] == outcomes
+
+
 def test_streams_that_run_at_once_overlap() -> None:
     # Each of the two tasks ends when the other one has begun.
     both = threading.Barrier(2)

@@ -181,6 +181,11 @@ def test_what_is_recommended_is_what_a_replay_of_its_own_does(tmp_path: Path) ->
             assert record["accelrt_alloc_conf"] == ",".join(filter(None, parts))
 
 
+def failing_events(records: list[dict[str, Any]]) -> list[int]:
+    """Return the event at which each setting that does not fit fails."""
+    return [record["failed_at"] for record in records if not record["fits"]]
+
+
 def test_settings_are_ranked_by_what_they_reserve_and_those_that_fail_come_last(
     tmp_path: Path,
 ) -> None:
@@ -190,8 +195,11 @@ def test_settings_are_ranked_by_what_they_reserve_and_those_that_fail_come_last(
     assert fits == sorted(fits, reverse=True)
     reserved = [record["peak_reserved_bytes"] for record in found if record["fits"]]
     assert reserved == sorted(reserved)
-    failed = [record["failed_at"] for record in found if not record["fits"]]
+    failed = failing_events(found)
     assert failed == sorted(failed, reverse=True)
+    less = kept(tmp_path, 1, OWN, "--recommend", "--capacity", 80 * MIB)
+    failed = failing_events(less)
+    assert failed == sorted(failed, reverse=True) and len(set(failed)) > 1
 
 
 def test_a_recommendation_says_the_same_each_time() -> None:

@@ -269,6 +269,27 @@ fn an_access_of_the_host_ends_in_every_watch() {
 }
 
 #[test]
+fn findings_of_each_kind_of_memory_know_where_it_was_made() {
+    let world = World::new(BYTES);
+    let device = Device::cpu(0);
+    let buffers = [
+        world.runtime.empty(BYTES, device).unwrap(),
+        world.runtime.empty_aligned(BYTES, 4096, device).unwrap(),
+        world.runtime.empty_pinned(BYTES).unwrap(),
+        world.runtime.empty_shared(BYTES, device).unwrap(),
+    ];
+    for (index, buffer) in buffers.iter().enumerate() {
+        for stream in &world.streams {
+            write(stream, buffer);
+        }
+        let findings = world.watch.findings(index);
+        assert_eq!(findings.len(), 1, "buffer {index}");
+        assert_eq!(findings[0].kind, Race);
+        assert!(findings[0].buffer.unwrap().made.is_some(), "buffer {index}");
+    }
+}
+
+#[test]
 fn record_stream_counts_for_each_stream() {
     let _alone = order_watch::alone();
     let world = World::new(BYTES);

@@ -156,6 +156,10 @@ void a_forked_child_is_refused(void)
     OK(accelrt_event_create(0, &event));
     OK(accelrt_event_record(event, stream));
     OK(accelrt_stream_synchronize(stream, ACCELRT_NO_LIMIT));
+    uint64_t address;
+    accelrt_buffer *buffer;
+    OK(accelrt_memory_allocate(stream, 100, &address));
+    OK(accelrt_buffer_create(cpu, 100, &buffer));
     pid_t child = fork();
     ASSERT(child >= 0);
     if (child == 0) {
@@ -166,6 +170,9 @@ void a_forked_child_is_refused(void)
         FAILS(accelrt_stream_synchronize(stream, 1), FORKED, "forked");
         OK(accelrt_event_destroy(event));
         OK(accelrt_stream_destroy(stream));
+        OK(accelrt_buffer_destroy(buffer));
+        OK(accelrt_memory_free(address));
+        OK(accelrt_memory_free(address)); // has no effect in a child, whose table may be locked
         exit(0);
     }
     int status;
@@ -173,6 +180,8 @@ void a_forked_child_is_refused(void)
     ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     OK(accelrt_event_record(event, stream));
     OK(accelrt_event_synchronize(event, ACCELRT_NO_LIMIT));
+    OK(accelrt_memory_free(address));
+    OK(accelrt_buffer_destroy(buffer));
 }
 
 void what_comes_behind_the_shutdown_is_refused(void)
