@@ -275,6 +275,7 @@ def test_trace_marks_exactly_the_tasks_that_failed(outcomes: list[bool]) -> None
     with profiler.profile() as recorded:
         for fails in outcomes:
             stream.launch_host(fail_if, fails).exception()
+        stream.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "trace.json")
         recorded.export_chrome_trace(path)

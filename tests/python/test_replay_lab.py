@@ -199,7 +199,8 @@ def test_settings_are_ranked_by_what_they_reserve_and_those_that_fail_come_last(
     assert failed == sorted(failed, reverse=True)
     less = kept(tmp_path, 1, OWN, "--recommend", "--capacity", 80 * MIB)
     failed = failing_events(less)
-    assert failed == sorted(failed, reverse=True) and len(set(failed)) > 1
+    assert failed == sorted(failed, reverse=True)
+    assert len(set(failed)) > 1
 
 
 def test_a_recommendation_says_the_same_each_time() -> None:
