@@ -156,7 +156,7 @@ impl CLogRecord {
             source_stream_id: source.map_or(0, |source| source.stream_id),
             source_ticket: source.map_or(0, |source| source.ticket),
             operation,
-            name: name(&record.name.text()),
+            name: name(&record.name().text()),
         }
     }
 }

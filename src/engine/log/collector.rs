@@ -11,7 +11,7 @@ use crate::base::clock::Clock;
 use crate::base::sync::unmodelled::{AtomicU8, AtomicU64};
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::names::NameId;
-use crate::engine::log::record::{LogRecord, MemoryAction, OperationKind, RecordKind};
+use crate::engine::log::record::{Label, LogRecord, MemoryAction, OperationKind, RecordKind};
 use crate::engine::log::ring::{ChunkBudget, RingReader, RingWriter, ring};
 
 /// Sets of kinds of records that a subscription can ask for.
@@ -236,7 +236,7 @@ impl Log {
         collector.last_thread += 1;
         let number = collector.last_thread;
         let thread = LogRecord::new(RecordKind::Thread, OperationKind::Internal);
-        let thread = LogRecord { name, thread: number, ..thread };
+        let thread = LogRecord { label: Label::of(name), thread: number, ..thread };
         collector.buffers.iter_mut().for_each(|buffer| buffer.add(slice::from_ref(&thread)));
         collector.rings.push(ThreadRing { reader, thread });
         ThreadLog { writer, number }
@@ -453,7 +453,7 @@ mod tests {
         log.remove_thread(&thread);
         assert!(log.inner.lock().rings.is_empty());
         let records = all.take().records;
-        assert_eq!((&*records[0].name.text(), records[1].ticket), ("worker 1", 1));
+        assert_eq!((&*records[0].name().text(), records[1].ticket), ("worker 1", 1));
         assert_eq!(records[0].thread, records[1].thread);
     }
 
