@@ -1449,8 +1449,8 @@ accelrt_status accelrt_history_get_events(accelrt_history *history,
 
 // Subscribes to records of the process's runtime from now on: `wants` is one or more of
 // `ACCELRT_LOG_TASKS`, `ACCELRT_LOG_WAITS`, `ACCELRT_LOG_RANGES` and `ACCELRT_LOG_MEMORY`, added
-// up. At most `most_records` wait to be taken; later ones are dropped and counted. Tasks and
-// requests take longer while a subscription wants them.
+// up. At most `most_records` wait to be taken, apart from those about threads; later ones are
+// dropped and counted. Tasks and requests take longer while a subscription wants them.
 accelrt_status accelrt_log_subscribe(uint32_t wants, size_t most_records, accelrt_log **log);
 
 // Ends the subscription, and makes the handle stale.

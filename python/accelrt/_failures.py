@@ -64,8 +64,10 @@ def describe(exception: BaseException) -> _Description:
 
 
 def _printable(text: str) -> str:
-    """Return a text that UTF-8 can encode, of a limited length."""
-    return text[:_MAX_TEXT_CHARACTERS].encode("utf-8", "backslashreplace").decode()
+    """Return a text that UTF-8 can encode, of a limited length, which says how much it lacks."""
+    rest = len(text) - _MAX_TEXT_CHARACTERS
+    end = f"… ({rest} more characters)" if rest > 0 else ""
+    return text[:_MAX_TEXT_CHARACTERS].encode("utf-8", "backslashreplace").decode() + end
 
 
 def _traceback_lines(exception: BaseException) -> list[str]:

@@ -59,6 +59,17 @@ impl Device {
     pub const fn index(self) -> usize {
         self.index as usize
     }
+
+    /// The device as a number, for records.
+    pub(crate) const fn to_bits(self) -> u16 {
+        u16::from_le_bytes([self.kind.type_code(), self.index])
+    }
+
+    /// The device of [`Device::to_bits`].
+    pub(crate) const fn of_bits(bits: u16) -> Self {
+        let [code, index] = bits.to_le_bytes();
+        Self { kind: DeviceKind::of_code(code), index }
+    }
 }
 
 impl fmt::Display for Device {
@@ -114,6 +125,7 @@ mod tests {
             for index in [0, 1, 127] {
                 let device = Device::new(kind, index).unwrap();
                 assert_eq!(device.to_string().parse::<Device>().unwrap(), device);
+                assert_eq!(Device::of_bits(device.to_bits()), device);
             }
             assert_eq!(DeviceKind::from_type_code(i64::from(kind.type_code())), Some(kind));
         }

@@ -20,7 +20,7 @@ impl MemoryRecord {
             address: record.address,
             requested_bytes: record.bytes as usize,
             bytes: record.end as usize,
-            context: AllocationContext { tag: record.name, stack: StackId(record.ticket as u32) },
+            context: AllocationContext { tag: record.name(), stack: StackId(record.ticket as u32) },
             time: record.start,
         })
     }

@@ -315,6 +315,18 @@ def test_description_of_a_text_without_encoding() -> None:
     assert str(rebuild(*describe(ValueError("\ud800" * 100_000)))).startswith("\\ud800")
 
 
+def test_failure_keeps_the_begin_of_a_long_text() -> None:
+    def fails() -> None:
+        raise ValueError("x" * 1_000_000)
+
+    stream = accelrt.Stream(dedicated=True)
+    stream.launch_host(fails)
+    error = failure_of(stream.synchronize)
+    for text in (str(error), str(error.__cause__)):
+        assert len(text) < 67_000
+        assert text.endswith("xxx… (934464 more characters)")
+
+
 def test_exception_raised_again_costs_no_more() -> None:
     error = LookupError("shared")
 

@@ -328,6 +328,25 @@ def test_what_does_not_fit_is_counted() -> None:
     assert recorded.num_dropped_records > 100
 
 
+def test_the_limit_counts_no_thread() -> None:
+    for limit, expected in ((9, 9), (10, 10), (11, 10)):
+        with profiler.profile(max_records=limit) as recorded:
+            for _ in range(10):
+                with profiler.record_function("range"):
+                    pass
+        assert rows(recorded)["range"].count == expected
+        assert recorded.num_dropped_records == 10 - expected
+
+
+def test_each_of_many_names_has_a_row() -> None:
+    with profiler.profile() as recorded:
+        for number in range(70_000):
+            with profiler.record_function(f"name {number}"):
+                pass
+    assert {row.count for row in recorded.key_averages()} == {1}
+    assert len(recorded.key_averages()) == 70_000
+
+
 def test_a_profile_is_used_in_order() -> None:
     recorded = profiler.profile()
     with pytest.raises(RuntimeError, match="after stop"):

@@ -9,6 +9,7 @@ parts it hands out by itself; the rest needs streams, events and addresses alone
 from __future__ import annotations
 
 import ctypes
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -92,6 +93,35 @@ def memory_is_given_back_under_a_copy(is_fixed: bool) -> None:  # noqa: FBT001
     if is_fixed:
         activation.record_stream(side)
     activation.release()
+
+
+def take_view_of_part(buffer: accelrt.Buffer) -> None:
+    """Take a view of a typed part of a buffer."""
+    memoryview(buffer.view("u1")[8:]).release()
+
+
+@host_cores
+@pytest.mark.accelrt_unordered
+@pytest.mark.parametrize("view", [bytes, memoryview, accelrt.Buffer.__dlpack__, take_view_of_part])
+@pytest.mark.parametrize("writes", [False, True])
+def test_view_beside_a_writing_callable_is_found(
+    view: Callable[[accelrt.Buffer], object],
+    writes: bool,  # noqa: FBT001
+) -> None:
+    buffer, stream = accelrt.zeros(SIZE), accelrt.Stream(dedicated=True)
+    accelrt.accelerator.synchronize()
+    opened = threading.Event()
+
+    def wait(_: object) -> None:
+        opened.wait()
+
+    with sanitizer.watch() as report:
+        stream.launch_host(wait, accelrt.writes(buffer) if writes else buffer)
+        view(buffer)
+        opened.set()
+        stream.synchronize()
+        view(buffer)
+    assert [finding.kind for finding in report.findings] == ["host-access"] * writes, str(report)
 
 
 BUGS = [

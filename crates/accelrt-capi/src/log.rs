@@ -154,15 +154,15 @@ impl CLogRecord {
             source_stream_id: source.map_or(0, |source| source.stream_id),
             source_ticket: source.map_or(0, |source| source.ticket),
             operation,
-            name: name(&record.name.text()),
+            name: name(&record.name().text()),
         }
     }
 }
 
 /// Subscribes to records of the process's runtime from now on: `wants` is one or more of
 /// `ACCELRT_LOG_TASKS`, `ACCELRT_LOG_WAITS`, `ACCELRT_LOG_RANGES` and `ACCELRT_LOG_MEMORY`, added
-/// up. At most `most_records` wait to be taken; later ones are dropped and counted. Tasks and
-/// requests take longer while a subscription wants them.
+/// up. At most `most_records` wait to be taken, apart from those about threads; later ones are
+/// dropped and counted. Tasks and requests take longer while a subscription wants them.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelrt_log_subscribe(
     wants: u32,

@@ -71,7 +71,7 @@ impl DeviceKind {
     /// Intel GPUs and other OpenCL devices with unified shared memory.
     pub const XPU: Self = Self::of_code(12);
 
-    const fn of_code(type_code: u8) -> Self {
+    pub(super) const fn of_code(type_code: u8) -> Self {
         Self(NonZeroU8::MIN.saturating_add(type_code))
     }
 

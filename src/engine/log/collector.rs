@@ -11,7 +11,7 @@ use crate::base::clock::Clock;
 use crate::base::sync::unmodelled::{AtomicU8, AtomicU64};
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::names::NameId;
-use crate::engine::log::record::{LogRecord, MemoryAction, OperationKind, RecordKind};
+use crate::engine::log::record::{Label, LogRecord, MemoryAction, OperationKind, RecordKind};
 use crate::engine::log::ring::{ChunkBudget, RingReader, RingWriter, ring};
 
 /// Sets of kinds of records that a subscription can ask for.
@@ -121,6 +121,8 @@ struct Buffer {
     /// The only runtime whose tasks and waits are wanted.
     runtime: Option<u32>,
     records: Vec<LogRecord>,
+    /// How many of them are about threads. These do not count against the limit.
+    num_threads: usize,
     /// Of one that keeps the newest: what `settle` has put in order before.
     settled: VecDeque<LogRecord>,
     limit: usize,
@@ -156,9 +158,17 @@ impl Buffer {
         }
     }
 
+    /// Adds the record about a thread. One that keeps the newest needs none: it requests no tasks.
+    fn add_thread(&mut self, thread: LogRecord) {
+        if self.is_wanted(&thread) && self.keeps == Keeps::Oldest {
+            self.records.push(thread);
+            self.num_threads += 1;
+        }
+    }
+
     fn keep(&mut self, records: &[LogRecord]) {
         let room = match self.keeps {
-            Keeps::Oldest => self.limit.saturating_sub(self.records.len()),
+            Keeps::Oldest => self.limit.saturating_sub(self.records.len() - self.num_threads),
             Keeps::Newest => usize::MAX, // `settle` makes it
         };
         let (kept, beyond) = records.split_at(room.min(records.len()));
@@ -178,6 +188,7 @@ impl Buffer {
     }
 
     fn take(&mut self) -> Taken {
+        self.num_threads = 0;
         let records = match self.keeps {
             Keeps::Oldest => std::mem::take(&mut self.records),
             Keeps::Newest => std::mem::take(&mut self.settled).into(),
@@ -240,8 +251,8 @@ impl Log {
         collector.last_thread += 1;
         let number = collector.last_thread;
         let thread = LogRecord::new(RecordKind::Thread, OperationKind::Internal);
-        let thread = LogRecord { name, thread: number, ..thread };
-        collector.buffers.iter_mut().for_each(|buffer| buffer.add(slice::from_ref(&thread)));
+        let thread = LogRecord { label: Label::of(name), thread: number, ..thread };
+        collector.buffers.iter_mut().for_each(|buffer| buffer.add_thread(thread));
         collector.rings.push(ThreadRing { reader, thread });
         ThreadLog { writer, number }
     }
@@ -285,7 +296,7 @@ impl Log {
     }
 
     /// Begins a subscription. `runtime` is the id of the only runtime whose records are wanted;
-    /// `limit` is the most records that wait to be taken, at least one.
+    /// `limit` is the most records that wait to be taken, beside those about threads.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         wants: Wants,
@@ -298,13 +309,19 @@ impl Log {
         collector.last_subscription += 1;
         let subscription = collector.last_subscription;
         let runtime = runtime.map(shortened);
-        let mut records = Vec::new();
-        if wants.has(RecordKind::Thread) {
-            records.extend(collector.rings.iter().map(|ring| ring.thread));
-        }
-        let (settled, dropped) = (VecDeque::new(), 0);
-        let buffer =
-            Buffer { subscription, wants, runtime, records, settled, limit, keeps, dropped };
+        let (records, num_threads, settled, dropped) = (Vec::new(), 0, VecDeque::new(), 0);
+        let mut buffer = Buffer {
+            subscription,
+            wants,
+            runtime,
+            records,
+            num_threads,
+            settled,
+            limit,
+            keeps,
+            dropped,
+        };
+        collector.rings.iter().for_each(|ring| buffer.add_thread(ring.thread));
         collector.buffers.push(buffer);
         self.publish_wanted(&collector);
         drop(collector);
@@ -430,8 +447,8 @@ mod tests {
         for ticket in 1..=5 {
             log.write(&thread, &record(RecordKind::Ended, 0, ticket));
         }
-        let taken = all.take(); // the record about the thread is one of the three
-        assert_eq!((taken.records.len(), taken.dropped), (3, 3));
+        let taken = all.take(); // with the record about the thread, which counts for nothing
+        assert_eq!((taken.records.len(), taken.dropped), (4, 2));
         log.write(&thread, &record(RecordKind::Ended, 0, 6));
         let taken = all.take();
         assert_eq!((taken.records[0].ticket, taken.dropped), (6, 0));
@@ -457,7 +474,7 @@ mod tests {
         log.remove_thread(&thread);
         assert!(log.inner.lock().rings.is_empty());
         let records = all.take().records;
-        assert_eq!((&*records[0].name.text(), records[1].ticket), ("worker 1", 1));
+        assert_eq!((&*records[0].name().text(), records[1].ticket), ("worker 1", 1));
         assert_eq!(records[0].thread, records[1].thread);
     }
 
@@ -499,9 +516,9 @@ mod tests {
         write_during_a_collection(&log, tasks.chain([freed; 3]).collect());
         let taken = subscriptions.each_ref().map(Subscription::take);
         let sum = |taken: &Taken| taken.records.len() as u64 + taken.dropped;
-        // Each got the record about the thread; the three frees are six events.
-        assert_eq!(taken.each_ref().map(sum), [count + 1, count + 1 + 6, 0]);
-        assert_eq!(taken.each_ref().map(|it| it.records.len()), [10, 10, 0]);
+        // The first got the record about the thread, beside its limit; three frees are six events.
+        assert_eq!(taken.each_ref().map(sum), [count + 1, count + 6, 0]);
+        assert_eq!(taken.each_ref().map(|it| it.records.len()), [11, 10, 0]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::base::device::Device;
 use crate::engine::log::context::AllocationContext;
-use crate::engine::log::record::{LogRecord, MemoryAction, OperationKind, RecordKind};
+use crate::engine::log::record::{Label, LogRecord, MemoryAction, OperationKind, RecordKind};
 
 /// What an allocator did with a block, a segment or pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl MemoryRecord {
         let empty = LogRecord::new(RecordKind::Memory(self.action), OperationKind::Internal);
         LogRecord {
             device: Some(self.device),
-            name: tag,
+            label: Label::of(tag),
             runtime: self.runtime,
             stream_id: self.stream_id,
             ticket: u64::from(self.pool) << u32::BITS | u64::from(stack.0),

@@ -82,8 +82,6 @@ struct Known {
     keeps: Keeps,
     /// All that was requested since the last call of `take`.
     records: Vec<LogRecord>,
-    /// How many of them are about threads that were there at the begin.
-    num_known_threads: usize,
 }
 
 impl Known {
@@ -100,11 +98,13 @@ impl Known {
     fn check(&mut self) -> Result<(), TestCaseError> {
         let Taken { records, dropped } = self.subscription.take_ticks();
         let expected = std::mem::take(&mut self.records);
-        let num_known_threads = std::mem::take(&mut self.num_known_threads);
         let key = |it: &LogRecord| (it.thread, it.kind, it.ticket, it.start, it.runtime);
         match self.keeps {
             Keeps::Oldest => {
-                let kept = expected.len().min(self.limit.max(num_known_threads));
+                let is_thread = |it: &&LogRecord| it.kind == RecordKind::Thread;
+                let num_threads = expected.iter().filter(is_thread).count();
+                prop_assert_eq!(records.iter().filter(is_thread).count(), num_threads);
+                let kept = num_threads + (expected.len() - num_threads).min(self.limit);
                 prop_assert_eq!((records.len(), dropped), (kept, (expected.len() - kept) as u64));
                 let mut by_thread: HashMap<u32, Vec<_>> = HashMap::new();
                 for record in &expected {
@@ -219,13 +219,11 @@ impl Model {
                 let chosen = (0..4).filter(|set| sets >> set & 1 == 1).map(|set| SETS[set]);
                 let wants = chosen.reduce(Wants::and).expect("at least one");
                 let subscription = self.log.subscribe(wants, runtime, limit, keeps);
-                let (records, num_known_threads) = (Vec::new(), 0);
-                let mut known =
-                    Known { subscription, sets, runtime, limit, keeps, records, num_known_threads };
+                let records = Vec::new();
+                let mut known = Known { subscription, sets, runtime, limit, keeps, records };
                 for (_, number) in self.threads.iter().flatten() {
                     known.note(&Self::about(*number));
                 }
-                known.num_known_threads = known.records.len();
                 self.known.push(known);
             }
             Step::Subscribe(..) => {}

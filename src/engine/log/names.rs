@@ -7,17 +7,26 @@ use std::sync::Arc;
 use crate::base::fork;
 use crate::base::spin::SpinMutex;
 
+/// The text of [`NameId::TOO_MANY`].
+pub(crate) const TOO_MANY_NAMES: &str = "(too many names)";
+
 /// The number of a name in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
-pub struct NameId(u16);
+pub struct NameId(u32);
 
 impl NameId {
     /// The number of what has no name.
     pub const NONE: Self = Self(0);
 
-    /// The number of a name. [`NameId::NONE`] when there are as many names as numbers: names stay,
-    /// so a program that makes up names without end gets no memory for them.
+    /// The number of all names that the table has no room for.
+    pub(crate) const TOO_MANY: Self = Self(1);
+
+    /// Every number is below this one.
+    pub(super) const END: u32 = MAX_TABLE_BYTES / BYTES_PER_NAME + 2;
+
+    /// The number of a name. [`NameId::TOO_MANY`] for a new name when the table is full: names
+    /// stay, so that a program that makes up names without end must not fill the memory.
     ///
     /// [`NameId::NONE`] in a forked child, where a thread that the child lacks may hold the lock.
     #[must_use]
@@ -52,8 +61,16 @@ impl NameId {
     /// The name; empty for [`NameId::NONE`], and in a forked child.
     #[must_use]
     pub fn text(self) -> Arc<str> {
-        let find = |table: &mut Names| table.texts.get(usize::from(self.0)).cloned();
+        let find = |table: &mut Names| table.texts.get(self.0 as usize).cloned();
         Self::with_table(find).flatten().unwrap_or_default()
+    }
+
+    pub(super) const fn number(self) -> u32 {
+        self.0
+    }
+
+    pub(super) const fn of_number(number: u32) -> Self {
+        Self(number)
     }
 
     /// `None` in a forked child.
@@ -67,14 +84,23 @@ impl NameId {
     }
 }
 
+/// The most bytes of the table: three million short names.
+const MAX_TABLE_BYTES: u32 = 256 << 20;
+
+/// The bytes of a name apart from its text: its entries in the vector and in the map, and the
+/// counters of the `Arc`.
+const BYTES_PER_NAME: u32 = 72;
+
 struct Names {
     texts: Vec<Arc<str>>,
-    numbers: HashMap<Arc<str>, u16>,
+    numbers: HashMap<Arc<str>, u32>,
+    free_bytes: usize,
 }
 
 impl Default for Names {
     fn default() -> Self {
-        Self { texts: vec![Arc::default()], numbers: HashMap::new() }
+        let texts = ["", TOO_MANY_NAMES].map(Arc::from).to_vec(); // of the two constants
+        Self { texts, numbers: HashMap::new(), free_bytes: MAX_TABLE_BYTES as usize }
     }
 }
 
@@ -83,7 +109,10 @@ impl Names {
         if let Some(number) = self.numbers.get(name) {
             return NameId(*number);
         }
-        let Ok(number) = u16::try_from(self.texts.len()) else { return NameId::NONE };
+        let bytes = BYTES_PER_NAME as usize + name.len();
+        let Some(free_bytes) = self.free_bytes.checked_sub(bytes) else { return NameId::TOO_MANY };
+        self.free_bytes = free_bytes;
+        let number = u32::try_from(self.texts.len()).expect("the bytes limit the names");
         let text: Arc<str> = name.into();
         self.texts.push(Arc::clone(&text));
         self.numbers.insert(text, number);
@@ -108,12 +137,23 @@ mod tests {
     }
 
     #[test]
-    fn names_beyond_the_numbers_are_none_and_take_no_memory() {
+    fn each_of_many_names_has_a_number_of_its_own() {
         let mut names = Names::default();
-        for index in 1..=u16::MAX {
+        for index in 2..100_000 {
             assert_eq!(names.number(&index.to_string()), NameId(index));
         }
-        assert_eq!(names.number("one more"), NameId::NONE);
-        assert_eq!((names.number("7"), names.texts.len()), (NameId(7), 1 << 16));
+        assert_eq!(&*names.texts[99_999], "99999");
+    }
+
+    #[test]
+    fn new_names_of_a_full_table_say_so() {
+        let free_bytes = 11 * BYTES_PER_NAME as usize + 10; // too few for an eleventh
+        let mut names = Names { free_bytes, ..Names::default() };
+        for index in 0..10 {
+            assert_eq!(names.number(&index.to_string()), NameId(index + 2));
+        }
+        assert_eq!(names.number("x"), NameId::TOO_MANY);
+        assert_eq!((names.number("7"), names.texts.len()), (NameId(9), 12));
+        assert_eq!(&*NameId::TOO_MANY.text(), TOO_MANY_NAMES);
     }
 }

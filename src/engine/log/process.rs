@@ -171,7 +171,7 @@ mod tests {
             || subscribe(Wants::TASKS.and(Wants::RANGES), None, usize::MAX, Keeps::Oldest);
         let has_thread = |subscription: &ProcessSubscription| {
             let records = subscription.take().records;
-            records.iter().any(|it| &*it.name.text() == "a thread that ends")
+            records.iter().any(|it| &*it.name().text() == "a thread that ends")
         };
         let earlier = subscribe();
         let range = || write(&LogRecord::new(RecordKind::Range, OperationKind::Internal));

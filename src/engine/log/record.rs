@@ -21,7 +21,6 @@ pub enum OperationKind {
     Random,
     /// A task that another thread finishes through its completion.
     Deferred,
-    /// A record of an event.
     Record,
     /// A wait for a record on another stream.
     Wait,
@@ -31,7 +30,6 @@ pub enum OperationKind {
 
 impl OperationKind {
     /// The name in reports; `None` for tasks of the runtime itself, which are not reported.
-    #[must_use]
     pub fn name(self) -> Option<&'static str> {
         match self {
             Self::Call => Some("call"),
@@ -120,10 +118,8 @@ pub struct LogRecord {
     pub operation: OperationKind,
     /// The device of the task or of the memory.
     pub device: Option<Device>,
-    /// The device of the stream that a wait waits for; `source` has the rest.
-    pub(crate) source_device: Option<Device>,
-    /// The name of the task, the range or the thread.
-    pub name: NameId,
+    /// The name, or the source of a wait.
+    pub label: Label,
     /// The writing thread: a number of its own in this process.
     pub thread: u32,
     /// The runtime's id, whose higher bits are cut off.
@@ -145,6 +141,38 @@ pub struct LogRecord {
 
 const _: () = assert!(size_of::<LogRecord>() == 64, "a record fills one cache line");
 
+/// The name of what a record is about or, for a wait, the device of the stream that it waits for:
+/// waits have no names, and together the two fit into four bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Label(u32);
+
+const _: () = assert!(NameId::END <= Label::IS_SOURCE, "no name looks like a device");
+
+impl Label {
+    const IS_SOURCE: u32 = 1 << 31;
+
+    pub(crate) const NONE: Self = Self::of(NameId::NONE);
+
+    #[inline]
+    pub(crate) const fn of(name: NameId) -> Self {
+        Self(name.number())
+    }
+
+    fn of_source(device: Device) -> Self {
+        Self(Self::IS_SOURCE | u32::from(device.to_bits()))
+    }
+
+    fn name(self) -> NameId {
+        if self.0 & Self::IS_SOURCE == 0 { NameId::of_number(self.0) } else { NameId::NONE }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the device is in the lower half")]
+    fn source(self) -> Option<Device> {
+        (self.0 & Self::IS_SOURCE != 0).then(|| Device::of_bits(self.0 as u16))
+    }
+}
+
 /// The point of another stream that a wait waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedSource {
@@ -159,8 +187,7 @@ impl LogRecord {
             kind,
             operation,
             device: None,
-            source_device: None,
-            name: NameId::NONE,
+            label: Label::NONE,
             thread: 0,
             runtime: 0,
             stream_id: 0,
@@ -173,15 +200,19 @@ impl LogRecord {
     }
 
     pub(crate) fn set_source(&mut self, source: &RecordedSource) {
-        self.source_device = Some(source.device);
+        self.label = Label::of_source(source.device);
         (self.address, self.bytes) = (source.stream_id, source.ticket);
     }
 
     /// The point that a wait waits for; `None` for other records.
-    #[must_use]
     pub fn source(&self) -> Option<RecordedSource> {
         let (stream_id, ticket) = (self.address, self.bytes);
-        self.source_device.map(|device| RecordedSource { device, stream_id, ticket })
+        self.label.source().map(|device| RecordedSource { device, stream_id, ticket })
+    }
+
+    /// The name of the task, range, thread or tag.
+    pub fn name(&self) -> NameId {
+        self.label.name()
     }
 
     /// The number of events that the record tells of.

@@ -68,7 +68,7 @@ fn a_task_is_enqueued_and_ends_in_this_order_of_times_and_waits_name_their_sourc
     let [call, record] = ended(&mut told, &first)[..] else { panic!("{:?}", told.records) };
     assert_eq!((call.operation, call.ticket), (OperationKind::Call, 1));
     assert_eq!((record.operation, record.ticket), (OperationKind::Record, 2));
-    assert!(call.name.text().contains("log_tests"), "{}", call.name.text());
+    assert!(call.name().text().contains("log_tests"), "{}", call.name().text());
     let [wait] = ended(&mut told, &second)[..] else { panic!("{:?}", told.records) };
     let source = wait.source().unwrap();
     assert_eq!((source.device, source.stream_id), (first.device(), first.id()));

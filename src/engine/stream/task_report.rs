@@ -17,7 +17,7 @@ use crate::base::fork;
 use crate::engine::log::collector::{Wants, now, shortened};
 use crate::engine::log::device_times::{self, TimedTask};
 use crate::engine::log::process;
-use crate::engine::log::record::{LogRecord, RecordKind};
+use crate::engine::log::record::{Label, LogRecord, RecordKind};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
@@ -210,7 +210,7 @@ fn log(record: &LogRecord) {
 
 #[inline]
 fn set_details(record: &mut LogRecord, details: &Details) {
-    record.name = details.name;
+    record.label = Label::of(details.name);
     if let Some(source) = &details.source {
         return record.set_source(source);
     }

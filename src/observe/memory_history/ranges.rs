@@ -73,7 +73,7 @@ impl RangeHistory {
             if since_began_ns < 0 { self.began - distance } else { self.began + distance }
         };
         let (start, end) = (time(record.start), time(record.end));
-        PassedRange { name: record.name.text(), start, end }
+        PassedRange { name: record.name().text(), start, end }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use crate::engine::log::names::TOO_MANY_NAMES;
 use crate::observe::profiler::occupancy::ms;
 use crate::observe::profiler::timeline::{HostSpan, Timeline};
 
@@ -163,6 +164,13 @@ impl KeyAverages {
             let noun = if dropped == 1 { "record" } else { "records" };
             let _ = writeln!(text, "Not complete: {dropped} {noun} found no room");
         }
+        let unnamed = self.rows.iter().filter(|row| row.key == TOO_MANY_NAMES);
+        let unnamed: u64 = unnamed.map(|row| row.count).sum();
+        if unnamed > 0 {
+            let calls = if unnamed == 1 { "call lost its name" } else { "calls lost their names" };
+            let row = format!("the process has too many names; see the row {TOO_MANY_NAMES}");
+            let _ = writeln!(text, "Not complete: {unnamed} {calls}, because {row}");
+        }
         text
     }
 }
@@ -290,7 +298,7 @@ mod tests {
     use super::*;
     use crate::engine::log::collector::Taken;
     use crate::engine::log::names::NameId;
-    use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
+    use crate::engine::log::record::{Label, LogRecord, OperationKind, RecordKind};
 
     fn row(key: &str, count: u64, self_ms: f64, total_ms: f64) -> KeyAverage {
         let key = key.to_owned();
@@ -335,6 +343,15 @@ mod tests {
     }
 
     #[test]
+    fn a_table_says_how_many_calls_lost_their_names() {
+        let table = averages(vec![row("load", 1, 2.0, 2.0), row(TOO_MANY_NAMES, 7, 1.0, 1.0)]);
+        let table = table.table(None, 1);
+        assert!(!table.contains("\n(too many names)  "), "{table}");
+        let last = table.lines().last().unwrap();
+        assert!(last.starts_with("Not complete: 7 calls lost their names"), "{table}");
+    }
+
+    #[test]
     fn a_name_is_one_line_of_a_table_and_leaves_room_for_the_rest() {
         let (long, lines) = ("n".repeat(500), "two\nlines\u{1b}");
         let table = averages(vec![row(&long, 1, 2.0, 2.0), row(lines, 1, 1.0, 1.0)]);
@@ -359,7 +376,7 @@ mod tests {
         // Tasks of an event loop: ranges of one thread that do not contain each other. At each
         // moment the time belongs to the one that has begun last.
         let range = |name, start: u64, end: u64| LogRecord {
-            name: NameId::of(name),
+            label: Label::of(NameId::of(name)),
             thread: 1,
             start,
             end,

@@ -12,7 +12,7 @@ use super::{KeyAverages, occupancy};
 use crate::base::device::Device;
 use crate::engine::log::collector::Taken;
 use crate::engine::log::names::NameId;
-use crate::engine::log::record::{LogRecord, OperationKind, RecordKind, RecordedSource};
+use crate::engine::log::record::{Label, LogRecord, OperationKind, RecordKind, RecordedSource};
 
 const STREAMS: u64 = 2;
 const THREADS: u32 = 2;
@@ -164,7 +164,7 @@ proptest! {
             thread: *thread,
             start: *start,
             end: start + duration,
-            name: NameId::of(names[*name]),
+            label: Label::of(NameId::of(names[*name])),
             ..LogRecord::new(RecordKind::Range, OperationKind::Internal)
         };
         let ranges: Vec<_> = ranges.iter().map(range).collect();
@@ -173,7 +173,7 @@ proptest! {
         let timeline = Timeline::new(taken, Vec::new(), BTreeMap::new());
         let averages = KeyAverages::new(&timeline);
         for name in names.map(NameId::of) {
-            let of_name = || ranges.iter().filter(|it| it.name == name);
+            let of_name = || ranges.iter().filter(|it| it.name() == name);
             let row = averages.rows.iter().find(|it| it.is_range && *it.key == *name.text());
             prop_assert_eq!(row.is_some(), of_name().count() > 0);
             let Some(row) = row else { continue };
@@ -191,8 +191,8 @@ proptest! {
                     let order = |it: &LogRecord| (it.start, std::cmp::Reverse(it.end));
                     let Some(last) = on.iter().map(|it| order(it)).max() else { continue };
                     let owners = || on.iter().filter(|it| order(it) == last);
-                    most += usize::from(owners().any(|it| it.name == name));
-                    least += usize::from(owners().all(|it| it.name == name));
+                    most += usize::from(owners().any(|it| it.name() == name));
+                    least += usize::from(owners().all(|it| it.name() == name));
                 }
             }
             prop_assert!(row.self_ms >= ms(least) - 1e-12, "{:?}: {}", row, least);

@@ -16,7 +16,7 @@ use crate::base::fork;
 use crate::engine::log::collector::{Keeps, Wants, now};
 use crate::engine::log::names::NameId;
 use crate::engine::log::process::{self, ProcessSubscription};
-use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
+use crate::engine::log::record::{Label, LogRecord, OperationKind, RecordKind};
 use crate::engine::stream::task_report::TaskWatch;
 use crate::observe::profiler::averages::KeyAverages;
 use crate::observe::profiler::chrome_trace;
@@ -243,6 +243,6 @@ impl OpenRange {
     pub fn end(self) {
         let Self { name, start } = self;
         let record = LogRecord::new(RecordKind::Range, OperationKind::Internal);
-        process::write(&LogRecord { name, start, end: now(), ..record });
+        process::write(&LogRecord { label: Label::of(name), start, end: now(), ..record });
     }
 }

@@ -15,7 +15,7 @@ use crate::base::device::{Device, DeviceKind};
 use crate::base::size::MIB;
 use crate::engine::log::collector::Taken;
 use crate::engine::log::names::NameId;
-use crate::engine::log::record::{LogRecord, OperationKind, RecordKind, RecordedSource};
+use crate::engine::log::record::{Label, LogRecord, OperationKind, RecordKind, RecordedSource};
 use crate::runtime::Runtime;
 
 const STREAM: u64 = 3;
@@ -42,7 +42,7 @@ fn wait(ticket: u64, times: [u64; 2]) -> LogRecord {
 fn range(name: &str, thread: u32, times: [u64; 2]) -> LogRecord {
     let [start, end] = times;
     let record = LogRecord::new(RecordKind::Range, OperationKind::Internal);
-    LogRecord { name: NameId::of(name), thread, start, end, ..record }
+    LogRecord { label: Label::of(NameId::of(name)), thread, start, end, ..record }
 }
 
 fn timeline(records: Vec<LogRecord>) -> Timeline {

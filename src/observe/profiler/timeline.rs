@@ -127,8 +127,9 @@ impl Keys {
     }
 
     fn of(&mut self, record: &LogRecord) -> u32 {
-        if record.name != NameId::NONE {
-            return self.number(KeySource::Named(record.name), || record.name.text());
+        let name = record.name();
+        if name != NameId::NONE {
+            return self.number(KeySource::Named(name), || name.text());
         }
         let operation: Arc<str> = record.operation.name().unwrap_or("internal").into();
         if record.operation != OperationKind::Launch {
@@ -221,7 +222,7 @@ impl Timeline {
         let thread = record.thread;
         match record.kind {
             RecordKind::Thread => {
-                self.threads.insert(thread, record.name.text());
+                self.threads.insert(thread, record.name().text());
             }
             RecordKind::Range => {
                 let (kind, key) = (record.kind, self.keys.of(record));

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use crate::engine::stream::order_watch::{self, NextUses, Told};
 use crate::memory::buffer::Buffer;
 use crate::observe::sanitizer::case_tests::{BYTES, World, write};
-use crate::observe::sanitizer::finding::FindingKind::Race;
+use crate::observe::sanitizer::finding::FindingKind::{HostAccess, Race};
 use crate::observe::sanitizer::watch::OpenAccess;
 
 /// Says that the stream's next task keeps the buffer, as an argument of a callable.
@@ -46,6 +46,37 @@ fn advice_orders_the_task_that_was_enqueued_later() {
         let fix = found.fix().replace("cpu:0", "cpu");
         assert!(fix.starts_with(&expected), "{fix}");
     }
+}
+
+#[test]
+fn a_view_waits_for_no_argument_of_a_callable() {
+    let _alone = order_watch::alone();
+    for (writes, expected) in [(true, &[HostAccess][..]), (false, &[])] {
+        let World { watch, streams: [stream, _], buffer, runtime: _runtime } = World::new(BYTES);
+        let found = || watch.findings(0).iter().map(|found| found.kind).collect::<Vec<_>>();
+        let (open, opened) = mpsc::channel::<()>();
+        keep(&buffer, writes);
+        stream.enqueue(move || opened.recv().unwrap()).unwrap();
+        buffer.wait_for_host().unwrap(); // as each view does
+        assert_eq!(found(), expected, "writes: {writes}");
+        open.send(()).unwrap();
+        stream.synchronize().unwrap();
+        buffer.wait_for_host().unwrap();
+        assert_eq!(found(), expected, "behind the callable");
+    }
+}
+
+#[test]
+fn a_view_inside_a_callable_is_its_own_use() {
+    let _alone = order_watch::alone();
+    let World { watch, streams: [stream, _], buffer, runtime: _runtime } = World::new(BYTES);
+    let own = buffer.clone();
+    keep(&buffer, true);
+    stream.enqueue(move || own.wait_for_host().unwrap()).unwrap();
+    stream.synchronize().unwrap();
+    drop(buffer);
+    let found = watch.findings(0);
+    assert!(found.is_empty(), "{found:?}");
 }
 
 #[test]

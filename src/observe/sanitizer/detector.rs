@@ -167,7 +167,12 @@ impl Detector {
             }
             Told::HostWaitForEnded(_, device) => self.streams.wait_for_ended(device),
             Told::Skip(stream, ticket) => self.skip(stream, ticket),
-            Told::HostWaitForUses(used, takes_view) => self.wait_for_uses(&used, takes_view),
+            Told::HostWaitForUses(used, takes_view) => {
+                self.wait_for_uses(&used, takes_view);
+                if takes_view {
+                    self.view_on_host(&used, place);
+                }
+            }
             Told::HostAccess(used) => self.access_on_host(&used, place),
             Told::RecordedUse(used, stream) => self.record_use(&used, stream),
             Told::Allocation(used) => {
@@ -398,9 +403,22 @@ impl Detector {
         }
     }
 
-    /// Inside of a task it is the task that accesses the memory.
+    /// A view counts as a read when it is taken. It keeps the buffer, and nothing waits for it.
+    fn view_on_host(&mut self, used: &UsedBytes, place: Place) {
+        if let Some(access) = self.declared(used) {
+            let (writes, is_recorded, is_kept) = (Some(false), false, true);
+            self.access_by_caller(NewAccess { writes, is_recorded, is_kept, ..access }, place);
+        }
+    }
+
     fn access_on_host(&mut self, used: &UsedBytes, place: Place) {
-        let Some(access) = self.declared(used) else { return };
+        if let Some(access) = self.declared(used) {
+            self.access_by_caller(access, place);
+        }
+    }
+
+    /// Inside of a task it is the task that accesses the memory.
+    fn access_by_caller(&mut self, access: NewAccess, place: Place) {
         let point = match self.running() {
             Some(Running::Task(running)) => self.streams.access_inside(running),
             Some(Running::Forgotten) => return self.num_forgotten += 1,

@@ -35,7 +35,8 @@ pub(crate) struct ShadowUse {
     pub(crate) writes: Option<bool>,
     /// False for a bare address: the allocation's free does not wait for it.
     pub(super) is_recorded: bool,
-    /// True for an argument of a callable: the task keeps the buffer, and waits for nothing.
+    /// True for an argument of a callable and for a view: they keep the buffer, and nothing waits
+    /// for them.
     pub(super) is_kept: bool,
     /// True for what `record_stream` says: it delays a free and is no access.
     pub(super) is_marker: bool,

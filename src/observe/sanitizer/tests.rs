@@ -109,7 +109,10 @@ impl Told {
             accesses.iter().cloned().partition(|access| access.is_recorded);
         let is_told = |access: &Access| {
             let is_given = recorded.iter().any(|other| other.life == access.life);
-            !is_given && self.addresses[access.life].is_some()
+            let life = &world.truth.lives[access.life];
+            // Freed memory of a stream that has ended may go back to the system.
+            let may_depart = life.is_freed && world.truth.is_dropped(life.home);
+            !is_given && !may_depart && self.addresses[access.life].is_some()
         };
         let bare = bare.into_iter().filter(is_told).map(|access| Access {
             range: 0..world.truth.lives[access.life].units,

@@ -87,7 +87,7 @@ impl OrderWatcher for Watcher {
         let place = match &told {
             Told::HostWait(..)
             | Told::HostWaitForEnded(..)
-            | Told::HostWaitForUses(..)
+            | Told::HostWaitForUses(_, false)
             | Told::Skip(..)
             | Told::RecordedUse(..)
             | Told::Departure(..) => Place::default(),

@@ -16,6 +16,10 @@ use pyo3::types::PyTuple;
 use crate::support::deferred_drops::DeferredDrop;
 use crate::support::errors::type_name;
 
+/// The most characters of an exception's text that a stream's failure keeps, as in
+/// `accelrt/_failures.py`.
+const MAX_TEXT_CHARACTERS: usize = 1 << 16;
+
 /// The objects of a finished callable, which its handle keeps: the returned value, or the exception
 /// and its traceback.
 ///
@@ -77,8 +81,8 @@ struct Description {
 impl RaisedInTask {
     /// Describes an exception whose handle keeps `objects`.
     pub(crate) fn new(exception: &Bound<'_, PyAny>, objects: &Arc<HandleObjects>) -> Self {
-        let text = exception.str().map_or_else(|_| String::new(), |text| text.to_string());
-        let name = type_name(exception);
+        let text = exception.str().map_or_else(|_| String::new(), |text| cut(text.to_string()));
+        let name = cut(type_name(exception));
         let message = if text.is_empty() { name } else { format!("{name}: {text}") };
         let description = describe(exception).inspect_err(|refusal| {
             refusal.clone_ref(exception.py()).write_unraisable(exception.py(), None);
@@ -102,6 +106,13 @@ impl RaisedInTask {
         let parts = (module, qualname, arguments.as_deref(), text, notes.clone());
         py.import("accelrt._failures")?.call_method1("rebuild", parts)
     }
+}
+
+/// A text of limited length, which says how much it lacks.
+fn cut(text: String) -> String {
+    let Some((end, _)) = text.char_indices().nth(MAX_TEXT_CHARACTERS) else { return text };
+    let (kept, rest) = text.split_at(end);
+    format!("{kept}… ({} more characters)", rest.chars().count())
 }
 
 fn describe(exception: &Bound<'_, PyAny>) -> PyResult<Description> {
