@@ -106,11 +106,13 @@ __all__ = [
     "get_memory_fraction",
     "get_memory_info",
     "has_verbose_library",
+    "holds_memory_alone",
     "host_memory_stats",
     "initialize",
     "is_inference_mode_enabled",
     "is_initialized",
     "kernel_address",
+    "keys_of_shared_memory",
     "kind_index",
     "kind_names",
     "left_out_devices",
@@ -164,6 +166,7 @@ _Device: TypeAlias = device
 _DeviceArgument: TypeAlias = device | str | int | None
 _Filled = TypeVar("_Filled", Buffer, View)
 
+_Key = TypeVar("_Key")
 _Result = TypeVar("_Result")
 _Arguments = TypeVarTuple("_Arguments")
 
@@ -1125,6 +1128,16 @@ def memory_uses() -> list[tuple[str, str | None, str, int | None, int, int]]:
 def work_state(memory: Buffer | View) -> Literal["done", "pending", "failed", "released"]:
     """The state of the recorded uses of a buffer or view: "done", "pending", "failed" or "released".
     Does not block. Neither raises nor ends a failure of the stream.
+    """
+
+def holds_memory_alone(memory: Buffer | View) -> bool:
+    """True when no slice, view, `detach()` or export other than `memory` itself holds the memory of a
+    buffer or view. False for memory of other libraries. References to `memory` do not count.
+    """
+
+def keys_of_shared_memory(values: dict[_Key, Any]) -> list[_Key]:
+    """The keys of the buffers and views whose memory is also held outside of `values`, and of views of
+    other libraries' memory. Values that share memory only with each other are not among them.
     """
 
 def must_not_wait() -> bool:

@@ -15,6 +15,7 @@ pub(crate) mod memory_uses;
 pub(crate) mod observers;
 pub(crate) mod replay;
 pub(crate) mod shape;
+pub(crate) mod sharing;
 pub(crate) mod small_float;
 pub(crate) mod snapshot;
 pub(crate) mod snapshot_writer;
