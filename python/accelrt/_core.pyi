@@ -97,6 +97,7 @@ __all__ = [
     "exchange_numpy_handler",
     "exit_index",
     "exit_memory_tag",
+    "find_pickle_fault",
     "findings_flag",
     "finish_streams",
     "flag",
@@ -1120,6 +1121,11 @@ def stop_memory_history() -> None:
 def take_memory_snapshot(kind: str) -> dict[str, Any]:
     """The whole snapshot of a kind's devices, as torch's dictionary. The trace of each device ends at
     the moment of its segments.
+    """
+
+def find_pickle_fault(path: PathLike[str]) -> str | None:
+    """The reason for which the pickle in a regular file must not be loaded, or None. Pickles that are
+    broken in other ways are left to the unpickler, which names the reason.
     """
 
 def memory_uses() -> list[tuple[str, str | None, str, int | None, int, int]]:

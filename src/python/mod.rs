@@ -73,6 +73,7 @@ mod _core {
             },
             memory_uses::memory_uses,
             observers::{add_oom_observer, add_reclaimer, remove_oom_observer, remove_reclaimer},
+            pickles::find_pickle_fault,
             replay::{
                 PyAgreement, PyRecording, PyReplayFigures, PyReplayMinimum, PyReplaySurvey,
                 PyReplayTimeline, TableError,

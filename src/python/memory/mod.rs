@@ -13,6 +13,7 @@ pub(crate) mod foreign_memory;
 pub(crate) mod history;
 pub(crate) mod memory_uses;
 pub(crate) mod observers;
+pub(crate) mod pickles;
 pub(crate) mod replay;
 pub(crate) mod shape;
 pub(crate) mod sharing;
