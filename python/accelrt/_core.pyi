@@ -107,11 +107,11 @@ __all__ = [
     "get_memory_fraction",
     "get_memory_info",
     "has_verbose_library",
-    "holds_memory_alone",
     "host_memory_stats",
     "initialize",
     "is_inference_mode_enabled",
     "is_initialized",
+    "is_only_holder",
     "kernel_address",
     "keys_of_shared_memory",
     "kind_index",
@@ -1136,7 +1136,7 @@ def work_state(memory: Buffer | View) -> Literal["done", "pending", "failed", "r
     Does not block. Neither raises nor ends a failure of the stream.
     """
 
-def holds_memory_alone(memory: Buffer | View) -> bool:
+def is_only_holder(memory: Buffer | View) -> bool:
     """True when no slice, view, `detach()` or export other than `memory` itself holds the memory of a
     buffer or view. False for memory of other libraries. References to `memory` do not count.
     """

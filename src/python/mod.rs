@@ -78,7 +78,7 @@ mod _core {
                 PyAgreement, PyRecording, PyReplayFigures, PyReplayMinimum, PyReplaySurvey,
                 PyReplayTimeline, TableError,
             },
-            sharing::{holds_memory_alone, keys_of_shared_memory},
+            sharing::{is_only_holder, keys_of_shared_memory},
             view::{PyView, as_buffer},
             work_state::work_state,
         },

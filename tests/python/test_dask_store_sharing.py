@@ -169,18 +169,20 @@ def test_memory_of_other_libraries_stays(
     assert found.data_ptr() == array.ctypes.data
 
 
-def test_memory_is_held_alone_without_aliases() -> None:
+def test_only_holder_has_no_aliases() -> None:
     buffer = accelrt.empty(16, device="cpu:0")
-    view, alone = buffer.view("uint8"), _core.holds_memory_alone
-    assert (alone(buffer), alone(view)) == (False, False), "each is an alias of the other"
+    view, is_only_holder = buffer.view("uint8"), _core.is_only_holder
+    assert (is_only_holder(buffer), is_only_holder(view)) == (False, False), (
+        "each is an alias of the other"
+    )
     assert _core.keys_of_shared_memory({"a": buffer, "b": view}) == ["a", "b"], "used by this test"
     assert _core.keys_of_shared_memory({"a": None, "b": accelrt.empty(1)}) == []
     del buffer
-    assert alone(view)
+    assert is_only_holder(view)
     detached = accelrt.zeros(8).detach()
-    assert alone(detached)
+    assert is_only_holder(detached)
     lent = accelrt.as_buffer(b"lent")
-    assert not alone(lent)
+    assert not is_only_holder(lent)
     assert _core.keys_of_shared_memory({1: lent}) == [1]
     with pytest.raises(TypeError, match="expected a Buffer or a View, not bytes"):
-        alone(b"")  # type: ignore[arg-type]
+        is_only_holder(b"")  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ class TensorOnHost(frames.OnHost):
         return "done"
 
     @staticmethod
-    def holds_memory_alone(_value: torch.Tensor) -> bool:
+    def is_only_holder(_value: torch.Tensor) -> bool:
         """Return True: tensors that share a storage are not counted."""
         return True
 

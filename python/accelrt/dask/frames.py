@@ -82,12 +82,12 @@ class OnHost:
         return _core.work_state(value)
 
     @staticmethod
-    def holds_memory_alone(value: Any) -> bool:
+    def is_only_holder(value: Any) -> bool:
         """Return whether no slice, view or export of a value keeps its memory from coming free.
 
         False for memory of other libraries, which is not the allocator's.
         """
-        return _core.holds_memory_alone(value)
+        return _core.is_only_holder(value)
 
     @classmethod
     def of(cls, value: Any) -> Self:

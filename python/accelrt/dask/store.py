@@ -212,7 +212,7 @@ class DeviceStore(MutableMapping["Key", object]):
             form = FORMS[type(on_device[key])]
             if form.work_state(on_device[key]) != "done":
                 continue
-            if form.holds_memory_alone(on_device[key]):
+            if form.is_only_holder(on_device[key]):
                 return key
             if shared is None:  # by other values of the store, or also by others
                 shared = set(_core.keys_of_shared_memory(on_device))

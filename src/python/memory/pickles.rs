@@ -1,5 +1,4 @@
-//! Checks of a pickle before it is loaded, so that a broken file takes no more memory than its size
-//! allows.
+//! Checks of pickles before a load: broken ones take no more memory than their size allows.
 //!
 //! Python's unpickler keeps its memo in an array, which one opcode can let grow to any length, and
 //! allocates the bytes that an opcode announces before it reads them.
@@ -65,6 +64,19 @@ impl From<io::Error> for End {
     }
 }
 
+/// The length of an opcode's argument, for opcodes that always have the same.
+fn fixed_length(opcode: u8) -> Option<u64> {
+    Some(match opcode {
+        0x81 | 0x85..=0x89 | 0x8f..=0x93 | 0x97 | 0x98 => 0,
+        _ if b"()012NQR]abdelostu}".contains(&opcode) => 0,
+        b'K' | b'h' | 0x80 | 0x82 => 1,
+        b'M' | 0x83 => 2,
+        b'J' | b'j' | 0x84 => 4,
+        b'G' => 8,
+        _ => return None,
+    })
+}
+
 impl<R: BufRead> Scan<R> {
     /// Reads an opcode and its argument.
     fn step(&mut self) -> Result<(), End> {
@@ -75,37 +87,10 @@ impl<R: BufRead> Scan<R> {
             self.frame_end = None;
         }
         let [opcode] = self.read()?;
+        if let Some(length) = fixed_length(opcode) {
+            return self.skip(length);
+        }
         match opcode {
-            // Opcodes without an argument.
-            b'('
-            | b')'
-            | b'0'
-            | b'1'
-            | b'2'
-            | b'N'
-            | b'Q'
-            | b'R'
-            | b']'
-            | b'a'
-            | b'b'
-            | b'd'
-            | b'e'
-            | b'l'
-            | b'o'
-            | b's'
-            | b't'
-            | b'u'
-            | b'}'
-            | 0x81
-            | 0x85..=0x89
-            | 0x8f..=0x93
-            | 0x97
-            | 0x98 => Ok(()),
-            // Opcodes with an argument of a fixed length.
-            b'K' | b'h' | 0x80 | 0x82 => self.skip(1),
-            b'M' | 0x83 => self.skip(2),
-            b'J' | b'j' | 0x84 => self.skip(4),
-            b'G' => self.skip(8),
             // Opcodes with the length of their argument.
             b'C' | b'U' | 0x8a | 0x8c => {
                 let [length] = self.read()?;

@@ -1,6 +1,6 @@
 //! Which values of a store share their memory with other code, so that no move would free it.
 //!
-//! Nothing here drops parked objects, whose destructors may wait: a store calls this under its lock.
+//! Nothing here drops parked objects, whose destructors may wait: stores call this with their lock.
 #![expect(unsafe_code, reason = "reads reference counts")]
 
 use std::collections::HashMap;
@@ -18,8 +18,8 @@ use crate::python::support::errors::type_name;
 /// True when no slice, view, `detach()` or export other than `memory` itself holds the memory of a
 /// buffer or view. False for memory of other libraries. References to `memory` do not count.
 #[pyfunction]
-pub(crate) fn holds_memory_alone(memory: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let Some(own) = OwnHandles::of(memory) else {
+pub(crate) fn is_only_holder(memory: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some(own) = RetainedHandles::of(memory) else {
         if memory.is_instance_of::<PyView>() {
             return Ok(false);
         }
@@ -27,7 +27,7 @@ pub(crate) fn holds_memory_alone(memory: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Err(PyTypeError::new_err(text));
     };
     let owner = owner_of(memory);
-    let of_owner = owner.as_ref().and_then(|owner| OwnHandles::of(owner));
+    let of_owner = owner.as_ref().and_then(|owner| RetainedHandles::of(owner));
     let of_owner = of_owner.filter(|of_owner| of_owner.allocation == own.allocation);
     // Two references: the view's and `owner`.
     let is_owner_used = owner.is_some_and(|owner| num_references(&owner) > 2);
@@ -50,13 +50,13 @@ pub(crate) fn keys_of_shared_memory<'py>(values: &Bound<'py, PyDict>) -> Vec<Bou
     }
     let mut allocations: HashMap<usize, Handles> = HashMap::new();
     for holder in holders.values() {
-        let Some(own) = OwnHandles::of(&holder.object) else { continue };
+        let Some(own) = RetainedHandles::of(&holder.object) else { continue };
         let handles = allocations.entry(own.allocation).or_default();
         handles.all = own.all;
         handles.known += own.count;
         handles.is_used |= holder.is_used();
     }
-    let is_shared = |value: &Bound<'_, PyAny>| match OwnHandles::of(value) {
+    let is_shared = |value: &Bound<'_, PyAny>| match RetainedHandles::of(value) {
         Some(own) => allocations.get(&own.allocation).is_some_and(Handles::are_shared),
         None => value.is_instance_of::<PyView>(),
     };
@@ -99,14 +99,14 @@ impl Handles {
 }
 
 /// The handles of an allocation that one object keeps.
-struct OwnHandles {
+struct RetainedHandles {
     allocation: usize,
     count: usize,
     /// The number of all handles of the allocation.
     all: usize,
 }
 
-impl OwnHandles {
+impl RetainedHandles {
     /// `None` for memory of other libraries, and for objects without memory.
     fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
         if let Ok(buffer) = object.cast::<PyBuffer>() {
