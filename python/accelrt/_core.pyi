@@ -97,6 +97,7 @@ __all__ = [
     "exchange_numpy_handler",
     "exit_index",
     "exit_memory_tag",
+    "find_pickle_fault",
     "findings_flag",
     "finish_streams",
     "flag",
@@ -110,7 +111,9 @@ __all__ = [
     "initialize",
     "is_inference_mode_enabled",
     "is_initialized",
+    "is_only_holder",
     "kernel_address",
+    "keys_of_shared_memory",
     "kind_index",
     "kind_names",
     "left_out_devices",
@@ -164,6 +167,7 @@ _Device: TypeAlias = device
 _DeviceArgument: TypeAlias = device | str | int | None
 _Filled = TypeVar("_Filled", Buffer, View)
 
+_Key = TypeVar("_Key")
 _Result = TypeVar("_Result")
 _Arguments = TypeVarTuple("_Arguments")
 
@@ -1119,12 +1123,27 @@ def take_memory_snapshot(kind: str) -> dict[str, Any]:
     the moment of its segments.
     """
 
+def find_pickle_fault(path: PathLike[str]) -> str | None:
+    """The reason for which the pickle in a regular file must not be loaded, or None. Pickles that are
+    broken in other ways are left to the unpickler, which names the reason.
+    """
+
 def memory_uses() -> list[tuple[str, str | None, str, int | None, int, int]]:
     """The bytes of blocks in use on the devices of these kinds, the most first."""
 
 def work_state(memory: Buffer | View) -> Literal["done", "pending", "failed", "released"]:
     """The state of the recorded uses of a buffer or view: "done", "pending", "failed" or "released".
     Does not block. Neither raises nor ends a failure of the stream.
+    """
+
+def is_only_holder(memory: Buffer | View) -> bool:
+    """True when no slice, view, `detach()` or export other than `memory` itself holds the memory of a
+    buffer or view. False for memory of other libraries. References to `memory` do not count.
+    """
+
+def keys_of_shared_memory(values: dict[_Key, Any]) -> list[_Key]:
+    """The keys of the buffers and views whose memory is also held outside of `values`, and of views of
+    other libraries' memory. Values that share memory only with each other are not among them.
     """
 
 def must_not_wait() -> bool:

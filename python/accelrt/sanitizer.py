@@ -170,6 +170,8 @@ class Report:
         if isinstance(suppress, str):  # whose characters would be patterns, `*` of everything
             message = f"suppress must be a list of patterns, as [{suppress!r}]"
             raise TypeError(message)
+        for pattern in suppress:
+            check_pattern(pattern)
         self._suppress = tuple(suppress)
         self._watch: _core.OrderWatch | None = None
         self._findings: list[Finding] = []
@@ -212,6 +214,22 @@ class Report:
         if self.num_forgotten:
             texts.append(f"{self.num_forgotten} uses were forgotten: more may be wrong")
         return "\n".join(texts) or "nothing found"
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise `ValueError` for a pattern that no place can match.
+
+    >>> check_pattern("vendor/*"), check_pattern("loader.py:12"), check_pattern("old.py:*")
+    (None, None, None)
+    >>> check_pattern("loader.py:twelve")
+    Traceback (most recent call last):
+    ...
+    ValueError: 'loader.py:twelve' is not a place: expected FILE or FILE:LINE, as 'loader.py:12'
+    """
+    file, colon, line = pattern.rpartition(":")
+    if not (file if colon else line) or (colon and not re.fullmatch(r"[\d*?!\[\]-]+", line)):
+        message = f"{pattern!r} is not a place: expected FILE or FILE:LINE, as 'loader.py:12'"
+        raise ValueError(message)
 
 
 def _patterns(text: str) -> list[str]:

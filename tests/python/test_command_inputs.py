@@ -6,13 +6,15 @@ that a command reads; profiles that a program under `explore` leaves behind.
 
 import gzip
 import json
+import os
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from accelrt import cli
+from accelrt import _core, cli
 from accelrt.cli.replay.errors import TraceError
 from processes import run
 
@@ -85,6 +87,84 @@ def test_unusable_files_are_one_line(
     file.mkdir()
     one_line(capsys, file, *command)
     assert sorted(tmp_path.iterdir()) == [file]
+
+
+# An index of the memo for which Python's unpickler allocates a gigabyte.
+JUMP = b"}r" + (1 << 26).to_bytes(4, "little") + b"."
+
+
+def nested(depth: int) -> object:
+    """Return a list of lists, of few objects, whose text is exponential in the depth."""
+    shared: object = "x"
+    for _ in range(depth):
+        shared = [shared, shared]
+    return shared
+
+
+@pytest.mark.parametrize("command", [["view"], ["replay"]])
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"\x80\x02" + JUMP, "index 67108864 in a memo of 0 objects"),
+        (b"\x80\x02}p67108864\n.", "index 67108864 in a memo of 0 objects"),
+        (b"\x80\x04\x95\x07" + bytes(7) + JUMP, "index 67108864 in a memo of 0 objects"),
+        (b"\x80\x04B\xff\xff\xff\xff", "pickle data was truncated"),
+        (b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f", "pickle data was truncated"),
+        (with_segment(address=nested(20), blocks=[]), "segments[0]['address'] is "),
+        (with_trace({"action": "alloc", "addr": nested(20)}), "trace[0]['addr'] is "),
+    ],
+    ids=["index", "text index", "framed index", "cut", "long", "nested segment", "nested entry"],
+)
+def test_broken_pickles_take_bounded_memory_and_time(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+    content: bytes,
+    expected: str,
+) -> None:
+    file = tmp_path / "broken.pickle"
+    file.write_bytes(content)
+    assert cli.main([*command, str(file)]) == 2
+    errors = capsys.readouterr().err
+    assert f"{file}: " in errors
+    assert expected in errors
+    if expected.endswith("is "):
+        shown = "a list of length 2" if command == ["replay"] else "(a list, a list)"
+        assert f"{expected}{shown}, not a whole number" in errors
+
+
+def test_a_pickle_from_a_pipe_is_read_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "pipe.pickle"
+    os.mkfifo(pipe)
+    for content, expected in (
+        (pickle.dumps(SNAPSHOT), "trace[0] has no 'stream'"),
+        (b"\x80\x02" + JUMP, "it is no memory snapshot"),
+        (pickle.dumps(os.system), "refused: it asks for posix.system"),
+    ):
+        writer = threading.Thread(target=pipe.write_bytes, args=(content,))
+        writer.start()
+        assert cli.main(["replay", str(pipe)]) == 2
+        writer.join()
+        assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_whole_pickles_have_no_fault(tmp_path: Path, protocol: int) -> None:
+    """All opcodes of plain values, in order: an argument that is skipped wrongly is found."""
+    shared = [b"", b"r\xff" * 300, bytearray(b"p\n"), 1.5, True, None, (), (1,), (1, 2), (1, 2, 3)]
+    texts = ["", "r" * 300, "\u20ac\n", "x" * 70_000]
+    numbers = [sign * (1 << bits) for bits in (0, 8, 16, 31, 64, 3000) for sign in (-1, 1)]
+    value = [shared, texts, numbers, shared, {1: shared}, {2}, frozenset((3,)), (1, 2, 3, 4)]
+    file = tmp_path / "whole.pickle"
+    for pickler in pickle.Pickler, pickle._Pickler:
+        with file.open("wb") as opened:
+            pickler(opened, protocol).dump([value, *map(str, range(1000))])
+        assert _core.find_pickle_fault(file) is None
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-1] + b"0" + JUMP)  # which is behind the last frame
+        assert "index 67108864 in a memo of" in str(_core.find_pickle_fault(file))
 
 
 def test_demo_and_bench_name_unusable_files(

@@ -294,6 +294,57 @@ def test_settings_of_a_recording_that_nothing_here_reads_are_left_out() -> None:
     assert tried[0] == "policy:torch,max_split_size_mb:9"
 
 
+@pytest.mark.parametrize(
+    ("recorded", "first"),
+    [
+        ("policy:native,exact_statistics:True", "policy:native,exact_statistics:True"),
+        ("exact_statistics:True", "policy:native,exact_statistics:True"),
+        ("policy:native", "policy:native"),
+        ("policy:torch", "policy:native"),
+        ("policy:native,policy:torch,max_split_size_mb:64", "policy:torch,max_split_size_mb:64"),
+        ("max_split_size_mb:64,strict:False", "policy:torch,max_split_size_mb:64,strict:False"),
+        (
+            "policy:torch,roundup_power2_divisions:[256:1,>:4],expandable_segments:True",
+            "policy:torch,roundup_power2_divisions:[256:1,>:4],expandable_segments:True",
+        ),
+    ],
+)
+def test_recommended_settings_are_accepted(recorded: str, first: str) -> None:
+    """Each has one policy, and PyTorch gets its own keys only."""
+    recording = _core.Recording.of_operations([(True, 1, MIB, 0)])
+    tried = candidates(recording.survey(), list(SETTINGS), recorded)
+    assert tried[0].settings == first
+    for it in tried:
+        assert recording.replay(it.settings, AMPLE, PAGE).failed_at is None
+        assert it.settings.count("policy:") == 1
+        assert (it.of_pytorch is None) == it.settings.startswith("policy:native")
+        if it.of_pytorch:
+            assert recording.replay(it.of_pytorch, AMPLE, PAGE).failed_at is None
+            assert (
+                re.search("policy:|strict:|exact_statistics:|deterministic:", it.of_pytorch) is None
+            )
+
+
+def test_recommendation_for_a_native_recording(tmp_path: Path) -> None:
+    text = {"PYTORCH_CUDA_ALLOC_CONF": "policy:native,exact_statistics:True"}
+    path = snapshot(tmp_path, allocator_settings=text)
+    ended = replay(path, "--recommend")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "policy:native" not in ended.stdout.partition("With PyTorch's allocator")[2]
+    assert "policy:torch,policy" not in ended.stdout
+
+
+def test_check_refuses_the_native_policy(tmp_path: Path) -> None:
+    text = {"PYTORCH_CUDA_ALLOC_CONF": "policy:native,exact_statistics:True"}
+    path = snapshot(tmp_path, allocator_settings=text)
+    message = (
+        f"--check replays under policy:torch, and {path.name} was recorded under policy:native"
+    )
+    refused(replay(path, "--check"), message)
+    message = "--check replays under policy:torch, and --config has policy:native"
+    refused(replay(path, "--check", "--config", "policy:native"), message)
+
+
 def test_limits_of_splitting_are_sizes_that_were_requested() -> None:
     pairs = [(2, 10_000), (24, 3), (64, 2), (512, 1)]
     assert set(split_limits(pairs)) <= {24, 64, 512}

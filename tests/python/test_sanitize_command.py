@@ -3,6 +3,7 @@
 Method: scripts that end in each way, with or without a use that nothing orders.
 """
 
+import html
 import json
 import re
 import subprocess
@@ -10,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from accelrt import sanitizer
 
 RACE = """
 def race():
@@ -127,3 +130,47 @@ def test_an_interrupted_script_has_its_report(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr.count("race: ")) == (1, 1)
     ended = sanitize(tmp_path, "raise KeyboardInterrupt")
     assert (ended.returncode, "nothing found" in ended.stderr) == (130, True)
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "error"),
+    [
+        ("", 0, None),
+        ("raise SystemExit(3)", 3, None),
+        ("raise SystemExit('no data\\nat all')", 1, "at all"),
+        ("race()\nraise ValueError('two\\nlines <b>')", 1, "lines <b>"),
+        ("raise KeyboardInterrupt", 130, "KeyboardInterrupt"),
+        ("1 / 0", 1, "ZeroDivisionError: division by zero"),
+        ("1 +", 1, "SyntaxError: invalid syntax"),
+    ],
+)
+def test_report_contains_the_failure(
+    tmp_path: Path, script: str, status: int, error: str | None
+) -> None:
+    report, page = tmp_path / "out.json", tmp_path / "out.html"
+    sanitize(tmp_path, script, "--report", str(report))
+    kept = json.loads(report.read_text())
+    assert kept["script"] == {"exit_status": status, "error": error}
+    assert len(kept["findings"]) == script.count("race()")
+    sanitize(tmp_path, script, "--report", str(page))
+    failure = f"<p>The script failed with exit status {status}"
+    failure += f": {html.escape(error)}</p>" if error else "</p>"
+    assert (failure in page.read_text()) == (status != 0)
+
+
+@pytest.mark.parametrize("pattern", ["race.py:x", "race.py:", ":12", "", "race.py:1:x"])
+def test_malformed_pattern_is_refused(tmp_path: Path, pattern: str) -> None:
+    ended = sanitize(tmp_path, "print('run')", "--suppress", "vendor/*", "--suppress", pattern)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(
+        f"accelrt sanitize: --suppress {pattern!r} is not a place: expected FILE"
+    )
+    with pytest.raises(ValueError, match="is not a place"), sanitizer.watch(suppress=[pattern]):
+        pass
+
+
+@pytest.mark.parametrize("pattern", ["script.py:4", "*:[0-9]", "script.py", "*/script.py:?", "*"])
+def test_wellformed_pattern_is_accepted(tmp_path: Path, pattern: str) -> None:
+    ended = sanitize(tmp_path, "race()", "--suppress", pattern)
+    assert (ended.returncode, ended.stderr) == (0, "accelrt sanitize: nothing found\n")

@@ -39,6 +39,11 @@ class TensorOnHost(frames.OnHost):
         """Return "done": the copy waits for all work of the device."""
         return "done"
 
+    @staticmethod
+    def is_only_holder(_value: torch.Tensor) -> bool:
+        """Return True: tensors that share a storage are not counted."""
+        return True
+
     @classmethod
     def of(cls, value: torch.Tensor) -> TensorOnHost:
         """Copy a tensor's memory."""

@@ -71,10 +71,12 @@ mod _core {
             },
             memory_uses::memory_uses,
             observers::{add_oom_observer, add_reclaimer, remove_oom_observer, remove_reclaimer},
+            pickles::find_pickle_fault,
             replay::{
                 PyAgreement, PyRecording, PyReplayFigures, PyReplayMinimum, PyReplaySurvey,
                 PyReplayTimeline, TableError,
             },
+            sharing::{is_only_holder, keys_of_shared_memory},
             view::{PyView, as_buffer},
             work_state::work_state,
         },

@@ -13,7 +13,7 @@ from accelrt import _core, accelerator, cpu
 from accelrt.cli import scripts, streams
 from accelrt.cli.outputs import file_argument, refusal
 from accelrt.cli.sizes import counted
-from accelrt.sanitizer import Finding, Report, watch_script
+from accelrt.sanitizer import Finding, Report, check_pattern, watch_script
 
 _PAGE = """<!doctype html>
 <meta charset="utf-8"><title>accelrt sanitizer: {title}</title>
@@ -59,7 +59,7 @@ def run(given: argparse.Namespace) -> int:
 
     end, own = watch_script(given.suppress), os.getpid()
     with scripts.as_main(given.script, given.arguments):
-        status = scripts.run(given.script)
+        status, error = scripts.run(given.script)
         if status != scripts.INTERRUPTED:
             status = _finish() or status
         report = end()
@@ -71,7 +71,7 @@ def run(given: argparse.Namespace) -> int:
     if report.findings or report.num_forgotten:
         streams.report(f"{report}\n", errors)
     if output is not None and os.getpid() == own:
-        _write(output, report)
+        _write(output, report, {"exit_status": status, "error": error})
     return 1 if report.findings else status
 
 
@@ -84,6 +84,11 @@ def _refusal(given: argparse.Namespace) -> str | None:
         given.script.open("rb").close()
     except OSError as error:
         return f"cannot read {given.script}: {error.strerror}"
+    try:
+        for pattern in given.suppress:
+            check_pattern(pattern)
+    except ValueError as error:
+        return f"--suppress {error}"
     return refusal([given.report], [given.script])
 
 
@@ -121,11 +126,17 @@ def _title(report: Report) -> str:
     return "nothing found" if not count else f"{count} finding{'s' if count > 1 else ''}"
 
 
-def _write(path: Path, report: Report) -> None:
+def _write(path: Path, report: Report, script: dict[str, object]) -> None:
+    """Write the findings, and how the script ended: they may cover only a part of it."""
     if path.suffix == ".json":
-        path.write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
+        content = {**report.as_dict(), "script": script}
+        path.write_text(json.dumps(content, indent=1), encoding="utf-8")
         return
     sections = "".join(_section(finding) for finding in report.findings)
+    if script["exit_status"]:
+        failure = f"The script failed with exit status {script['exit_status']}"
+        failure += f": {script['error']}" if script["error"] else ""
+        sections = f"<p>{html.escape(failure)}</p>\n{sections}"
     page = _PAGE.format(title=html.escape(_title(report)), sections=sections)
     path.write_text(page, encoding="utf-8", errors="backslashreplace")
 

@@ -6,12 +6,14 @@ import io
 import pkgutil
 import runpy
 import sys
+import traceback
 import types
 from collections.abc import Iterator
 from pathlib import Path
 
 from accelrt.cli import streams
 
+_MAX_ERROR_CHARACTERS = 1000
 INTERRUPTED = 130
 """The exit status of a program that SIGINT has ended."""
 
@@ -32,21 +34,32 @@ def as_main(script: Path, arguments: list[str]) -> Iterator[None]:
         sys.path[:] = folders
 
 
-def run(script: Path) -> int:
-    """Run a script as the main module, and show what it raises; return its exit status."""
+def run(script: Path) -> tuple[int, str | None]:
+    """Run a script as the main module, and show what it raises.
+
+    Returns the exit status, and the last line of what was raised or given to `sys.exit`.
+    """
     try:
         _execute(script)
     except SystemExit as end:
-        if end.code is not None and not isinstance(end.code, int):
-            streams.report(f"{end.code}\n")
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        if end.code is None or isinstance(end.code, int):
+            return int(end.code or 0), None
+        text = str(end.code)
+        streams.report(f"{text}\n")
+        return 1, _last_line(text)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return INTERRUPTED, "KeyboardInterrupt"
     except BaseException as error:  # noqa: BLE001  shown as the interpreter shows it
         shown = error.with_traceback(_without_own_frames(error.__traceback__))
         sys.excepthook(type(shown), shown, shown.__traceback__)
-        return 1
-    return 0
+        return 1, _last_line("".join(traceback.format_exception_only(shown)))
+    return 0, None
+
+
+def _last_line(text: str) -> str:
+    lines = text.split("\n")
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    return last[:_MAX_ERROR_CHARACTERS]
 
 
 def _without_own_frames(frames: types.TracebackType | None) -> types.TracebackType | None:

@@ -81,6 +81,14 @@ class OnHost:
         """
         return _core.work_state(value)
 
+    @staticmethod
+    def is_only_holder(value: Any) -> bool:
+        """Return whether no slice, view or export of a value keeps its memory from coming free.
+
+        False for memory of other libraries, which is not the allocator's.
+        """
+        return _core.is_only_holder(value)
+
     @classmethod
     def of(cls, value: Any) -> Self:
         """Enqueue the copy of a value on the current stream of its device."""

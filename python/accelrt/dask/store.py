@@ -200,14 +200,23 @@ class DeviceStore(MutableMapping["Key", object]):
     def _find_leaving(self, excluded: Container[Key]) -> Key | None:
         """Return the key of the least recently used value that can move, or None.
 
-        Skips values whose work is pending or failed, and released buffers. The caller holds the
-        lock.
+        Skips values whose work is pending or failed, released buffers, and values whose memory
+        others hold, for example through a slice: a move would free nothing, and writes through the
+        slice would be lost. The caller holds the lock.
         """
         on_device, values = self._table.on_device, self._table.values
+        shared: Container[Key] | None = None
         for key in unused(on_device):
             if key in excluded or values[key].is_awaited:
                 continue
-            if FORMS[type(on_device[key])].work_state(on_device[key]) == "done":
+            form = FORMS[type(on_device[key])]
+            if form.work_state(on_device[key]) != "done":
+                continue
+            if form.is_only_holder(on_device[key]):
+                return key
+            if shared is None:  # by other values of the store, or also by others
+                shared = set(_core.keys_of_shared_memory(on_device))
+            if key not in shared:
                 return key
         return None
 

@@ -21,6 +21,7 @@ pub enum OperationKind {
     Random,
     /// A task that another thread finishes through its completion.
     Deferred,
+    /// A record of an event.
     Record,
     /// A wait for a record on another stream.
     Wait,
@@ -30,6 +31,7 @@ pub enum OperationKind {
 
 impl OperationKind {
     /// The name in reports; `None` for tasks of the runtime itself, which are not reported.
+    #[must_use]
     pub fn name(self) -> Option<&'static str> {
         match self {
             Self::Call => Some("call"),
@@ -205,12 +207,14 @@ impl LogRecord {
     }
 
     /// The point that a wait waits for; `None` for other records.
+    #[must_use]
     pub fn source(&self) -> Option<RecordedSource> {
         let (stream_id, ticket) = (self.address, self.bytes);
         self.label.source().map(|device| RecordedSource { device, stream_id, ticket })
     }
 
     /// The name of the task, range, thread or tag.
+    #[must_use]
     pub fn name(&self) -> NameId {
         self.label.name()
     }

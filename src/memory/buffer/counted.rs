@@ -84,6 +84,18 @@ impl<T: OnLastHandle> Counted<T> {
         self.0 == other.0
     }
 
+    /// The number of handles at this moment. Other threads may clone and drop theirs.
+    pub(super) fn handles(&self) -> usize {
+        // Acquire: pairs with the release of each dropped handle, so that the caller sees the
+        // accesses of handles that it does not count.
+        self.inner().handles.load(Ordering::Acquire)
+    }
+
+    /// The address of the value, which identifies it while a handle exists.
+    pub(super) fn address(&self) -> usize {
+        self.0.addr().get()
+    }
+
     #[inline]
     fn inner(&self) -> &Inner<T> {
         // SAFETY: the allocation is live: this handle is counted, and only the last one frees it.

@@ -261,6 +261,20 @@ impl Buffer {
         own == device || self.is_pinned() && own.kind() == device.kind()
     }
 
+    /// The number of buffers and exports that share this buffer's allocation, itself included.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn num_handles(&self) -> usize {
+        self.allocation.handles()
+    }
+
+    /// A number that only buffers of the same allocation have while one of them exists.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn allocation_id(&self) -> usize {
+        self.allocation.address()
+    }
+
     pub(crate) fn runtime(&self) -> u64 {
         self.allocation.home.lifecycle.runtime
     }

@@ -6,7 +6,9 @@ use accelrt::allocator::snapshot::{
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyList};
+use pyo3::types::{PyBool, PyDict, PyList, PyString};
+
+use crate::support::errors::type_name;
 
 const MAX_SHOWN_CHARACTERS: usize = 80;
 
@@ -43,8 +45,18 @@ fn entries<'a, 'py>(
     })
 }
 
-/// A short text of an unexpected value. Python refuses to print numbers of thousands of digits.
+/// A short text of an unexpected value; of a container the type and the length, because containers
+/// that hold each other would take exponential time. Python refuses to print numbers of thousands
+/// of digits.
 fn shown(value: &Bound<'_, PyAny>) -> String {
+    if let Ok(text) = value.cast::<PyString>() {
+        let beginning: String = text.to_string_lossy().chars().take(MAX_SHOWN_CHARACTERS).collect();
+        let repr = PyString::new(value.py(), &beginning).repr();
+        return repr.map_or_else(|_| beginning, |repr| repr.to_string_lossy().into_owned());
+    }
+    if let Ok(length) = value.len() {
+        return format!("a {} of length {length}", type_name(value));
+    }
     if let Ok(repr) = value.repr() {
         return repr.to_string_lossy().chars().take(MAX_SHOWN_CHARACTERS).collect();
     }
@@ -115,8 +127,8 @@ impl<'py> Entry<'py> {
         let found = known.iter().find(|(name, _)| *name == word);
         found.map(|(_, meaning)| *meaning).ok_or_else(|| {
             let known = known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-            let text = format!("{}['{key}'] is '{word}', not one of {known}", self.place);
-            PyValueError::new_err(text)
+            let given = PyString::new(self.values.py(), &word);
+            self.unexpected(key, &given, &format!("one of {known}"))
         })
     }
 }

@@ -87,6 +87,11 @@ impl PyView {
         Ok(Self::new(ViewMemory::Ours(copy), self.element, self.shape.clone()))
     }
 
+    /// True when the view keeps an export for array interfaces.
+    pub(crate) fn has_interface(&self) -> bool {
+        self.interface.get().is_some()
+    }
+
     /// Makes the view read-only. The memory stays exported while the view exists.
     pub(crate) fn read_only(self, py: Python<'_>) -> PyResult<Self> {
         let (bytes, device) = (self.memory.nbytes(), self.memory.device());

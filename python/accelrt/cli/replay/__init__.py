@@ -23,6 +23,7 @@ from accelrt.cli.replay.policies import (
     Replays,
     chosen,
     policies_argument,
+    policy_of,
     settings_of,
 )
 from accelrt.cli.replay.table import Record
@@ -117,7 +118,7 @@ def _run_replays(given: argparse.Namespace) -> int:
             return _refuse("--plot cannot be used with --real or --check")
         read = [trace for path in given.traces for trace in traces.read(path)]
         if given.check:
-            _expect_snapshots(read)
+            _expect_torch(given, read)
         records = list(_replays(given, read, policies))
         tally = _check(given, read) if given.check else None
         page_bytes = None if given.plot is None else _plot(given, policies)
@@ -238,10 +239,15 @@ def _config(given: argparse.Namespace, trace: traces.Trace) -> str:
     return _core.Recording.settings(trace.settings or "")[0] if given.check else ""
 
 
-def _expect_snapshots(read: list[traces.Trace]) -> None:
+def _expect_torch(given: argparse.Namespace, read: list[traces.Trace]) -> None:
+    """Raise unless each trace is a snapshot that PyTorch's rules can have made."""
     for trace in read:
         if trace.settings is None:
             message = f"--check needs snapshots: {trace.name} records no addresses"
+            raise TraceError(message)
+        if policy_of(_config(given, trace)) == "native":
+            where = f"{trace.name} was recorded under" if given.config is None else "--config has"
+            message = f"--check replays under policy:torch, and {where} policy:native"
             raise TraceError(message)
 
 

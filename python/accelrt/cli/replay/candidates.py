@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from accelrt import _core
+from accelrt.cli.replay.policies import pairs_of, policy_of
 
 # Smaller blocks always are split: `max_split_size_mb` has to be as large as a segment of 20 MiB.
 _LEAST_SPLIT_MIB = 20
 # At which parts of the bytes requested in large pieces a limit of splitting is tried.
 _PARTS = (0.25, 0.5, 0.75, 1.0)
+# Keys that PyTorch does not know.
+_OWN_KEYS = frozenset(("policy", "strict", "exact_statistics", "deterministic"))
 _COLLECT = "garbage_collection_threshold:{},per_process_memory_fraction:1.0"
 
 
@@ -26,7 +29,8 @@ class Candidate:
         """The same for `PYTORCH_ALLOC_CONF`; empty for its defaults, None for what it lacks."""
         if self.policy == "native":
             return None
-        return self.settings.removeprefix("policy:torch").removeprefix(",")
+        pairs = pairs_of(self.settings)
+        return ",".join(pair for pair in pairs if pair.partition(":")[0] not in _OWN_KEYS)
 
 
 def candidates(
@@ -61,15 +65,20 @@ def _expandable() -> Iterator[Candidate]:
 
 
 def _of_recording(recorded: str | None) -> Iterator[Candidate]:
-    """Yield the settings of a snapshot, where they have any and are those of the native backend."""
+    """Yield the settings of a snapshot, where it has any that an allocator here can have.
+
+    Snapshots of accelrt may name the policy; those of PyTorch do not.
+    """
     try:
         settings = _core.Recording.settings(recorded or "")[0]
-    except ValueError:  # cudaMallocAsync, or a text that is none
+    except ValueError:  # cudaMallocAsync, or a malformed text
         return
-    if settings:
-        is_expandable = "expandable_segments:True" in settings.split(",")
-        policy = "torch+expandable" if is_expandable else "torch"
-        yield Candidate(policy, f"policy:torch,{settings}")
+    policy = policy_of(settings) or "torch"
+    pairs = [pair for pair in pairs_of(settings) if not pair.startswith("policy:")]
+    if pairs:
+        is_expandable = policy == "torch" and "expandable_segments:True" in pairs
+        name = "torch+expandable" if is_expandable else policy
+        yield Candidate(name, ",".join((f"policy:{policy}", *pairs)))
 
 
 def split_limits(requests_by_mib: list[tuple[int, int]]) -> list[int]:

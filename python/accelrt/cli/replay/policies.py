@@ -20,6 +20,7 @@ _OF_POLICIES = re.compile(r"(?:^|,)\s*(policy|expandable_segments)\s*:\s*([^,]*[
 _OF_TORCH = re.compile(
     r"(?:^|,)\s*(?:large_segment|max_split|max_non_split|roundup|garbage_collection)"
 )
+_COMMAS = re.compile(r",(?![^\[]*\])")  # outside of brackets
 _OF_NATIVE = re.compile(r"(?:^|,)\s*(?:exact_statistics|deterministic)")
 
 
@@ -49,6 +50,26 @@ def settings_of(policy: str, config: str) -> str:
     named = _named(config)
     own = [f"{key}:{value}" for key, value in POLICIES[policy].items() if key not in named]
     return ",".join(filter(None, (*own, config)))
+
+
+def policy_of(config: str) -> str | None:
+    """Return the policy that the settings name or need; None if every policy can have them.
+
+    >>> policy_of("policy:native"), policy_of("max_split_size_mb:64"), policy_of("")
+    ('native', 'torch', None)
+    """
+    named = _named(config)
+    is_torch = "policy" not in named and "expandable_segments" in named
+    return "torch" if is_torch else named.get("policy")
+
+
+def pairs_of(config: str) -> list[str]:
+    """Return the settings one by one, as `Recording.settings` writes them.
+
+    >>> pairs_of("policy:torch,roundup_power2_divisions:[256:1,>:4]")
+    ['policy:torch', 'roundup_power2_divisions:[256:1,>:4]']
+    """
+    return [pair for pair in _COMMAS.split(config) if pair]
 
 
 def _named(config: str) -> dict[str, str]:

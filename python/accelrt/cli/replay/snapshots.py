@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+from accelrt import _core
 from accelrt.cli.replay.errors import TraceError, resemblance
 
 _BEGINNING = 64
@@ -25,8 +26,19 @@ class _Unpickler(pickle.Unpickler):
     """Creates plain values only: no code of a pickle runs."""
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
-        message = f"refused: it asks for {module_name}.{global_name}, and snapshots are plain data"
-        raise TraceError(message)
+        _refuse(module_name, global_name)
+
+
+class _PipeUnpickler(pickle._Unpickler):  # noqa: SLF001  Python's own, with a dictionary as memo
+    """The same, for files that cannot be checked before they are read. It is slower."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
+        _refuse(module_name, global_name)
+
+
+def _refuse(module_name: str, global_name: str) -> NoReturn:
+    message = f"refused: it asks for {module_name}.{global_name}, and snapshots are plain data"
+    raise TraceError(message)
 
 
 @dataclass
@@ -133,6 +145,10 @@ def _dropped(lost: object) -> int:
 def _load(path: Path) -> object:
     with path.open("rb") as file:
         try:
+            if not path.is_file():
+                return _PipeUnpickler(file).load()
+            if (fault := _core.find_pickle_fault(path)) is not None:
+                raise pickle.UnpicklingError(fault)  # noqa: TRY301  named as others are
             return _Unpickler(file).load()
         except (TraceError, OSError, MemoryError, RecursionError):
             raise
