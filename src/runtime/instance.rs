@@ -278,6 +278,7 @@ impl Runtime {
 
     /// Lets this runtime's streams write records of their tasks and waits to the log, until the
     /// drop of what is returned.
+    #[doc(hidden)]
     #[cfg(not(loom))]
     pub fn log_tasks(&self) -> TaskWatch {
         self.inner.lifecycle.watch(None)

@@ -18,6 +18,7 @@ pub struct MemoryWatch(Runtime);
 impl Runtime {
     /// Begins a watch. Several may be there at once. Allocators of pinned and shared memory,
     /// separate ones and that of the host heap are not recorded.
+    #[doc(hidden)]
     pub fn log_memory(&self) -> MemoryWatch {
         self.change_watches(|count| *count += 1);
         MemoryWatch(self.clone())

@@ -176,6 +176,7 @@ impl Generator {
 
     /// Advances the offset by `blocks` blocks. Returns the seed and the number of the first block.
     /// Fails as [`State::take`].
+    #[doc(hidden)]
     pub fn take(&self, blocks: u64) -> Result<(u64, u64)> {
         self.with_state(|state| Ok((state.seed, state.take(blocks)?)))?
     }

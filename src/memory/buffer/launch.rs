@@ -60,6 +60,7 @@ impl Stream {
     /// Enqueues a task, which is a marker, by `enqueue`, and records its uses. On another stream
     /// than a buffer's home, the task runs behind what the home still does with the memory for an
     /// earlier buffer.
+    #[doc(hidden)]
     pub fn enqueue_using(
         &self,
         uses: &[(&Buffer, Option<bool>)],
