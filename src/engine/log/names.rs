@@ -25,7 +25,7 @@ impl NameId {
     /// Every number is below this one.
     pub(super) const END: u32 = MAX_TABLE_BYTES / BYTES_PER_NAME + 2;
 
-    /// The number of a name. [`NameId::TOO_MANY`] for a new name when the table is full: names
+    /// The number of a name. `NameId::TOO_MANY` for a new name when the table is full: names
     /// stay, so that a program that makes up names without end must not fill the memory.
     ///
     /// [`NameId::NONE`] in a forked child, where a thread that the child lacks may hold the lock.

@@ -114,7 +114,7 @@ impl fmt::Debug for ProcessSubscription {
     }
 }
 
-/// Begins a subscription: see [`Log::subscribe`].
+/// Begins a subscription: see `Log::subscribe`.
 pub fn subscribe(
     wants: Wants,
     runtime: Option<u64>,
@@ -136,7 +136,7 @@ impl ProcessSubscription {
         self.0.as_ref().filter(|_| !fork::is_child()).map(Subscription::take).unwrap_or_default()
     }
 
-    /// Takes what has come since the last call: see [`Subscription::take`]. Asks drivers which of
+    /// Takes what has come since the last call: see `Subscription::take`. Asks drivers which of
     /// their tasks are done, and waits for none. Nothing comes in a forked child.
     #[must_use]
     pub fn take(&self) -> Taken {

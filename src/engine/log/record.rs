@@ -74,7 +74,7 @@ pub enum RecordKind {
     Slept,
     /// The thread was inside of a user's range.
     Range,
-    /// What an allocator did at `start`: see [`MemoryRecord`](super::memory_record::MemoryRecord).
+    /// What an allocator did at `start`: see `MemoryRecord`.
     Memory(MemoryAction),
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct TaskReport {
     pub(crate) time: Duration,
 }
 
-/// A watch of the tasks of one runtime, which ends with its drop. See [`Lifecycle::watch`].
+/// A watch of the tasks of one runtime, which ends with its drop. See `Lifecycle::watch`.
 #[must_use = "the drop ends the watch"]
 pub struct TaskWatch {
     lifecycle: Arc<Lifecycle>,
