@@ -80,14 +80,15 @@ def test_what_is_no_seed_is_refused_in_torchs_words(seeding: object) -> None:
             seeding(wrong)
 
 
-@given(st.integers(0, 2**64 - 1), st.integers(0, 2**62 - 1), st.integers(0, 9))
+# The last two draws take 9 and 3 blocks, and the sequence has 2**62 - 1.
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**62 - 1 - 12), st.integers(0, 9))
 def test_states_carry_seed_and_offset_through_bytes_copies_and_pickles(
     seed: int, block: int, used: int
 ) -> None:
     """Random states, each way."""
     generator = accelrt.Generator().manual_seed(seed).set_offset(4 * block)
     generator.random_raw(2 * used)
-    offset = (4 * (block + used)) % 2**64
+    offset = 4 * (block + used)
     assert (generator.initial_seed(), generator.get_offset()) == (seed, offset)
     state = generator.get_state()
     assert state == seed.to_bytes(8, "little") + offset.to_bytes(8, "little")
