@@ -117,7 +117,7 @@ def product(root: Path) -> tuple[tuple[Path, str], ...]:
 @cache
 def functions(root: Path) -> frozenset[str]:
     """Return the names of all functions in files that contain tests."""
-    folders = ("src", "tests", "bridges")
+    folders = ("src", "crates", "tests", "bridges")
     files = [path for folder in folders for path in (root / folder).rglob("*.*")]
     texts = (path.read_text() for path in files if path.suffix in {".rs", ".py"})
     return frozenset(name for text in texts for name in re.findall(r"\b(?:fn|def) (\w+)", text))
