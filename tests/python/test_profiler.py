@@ -261,7 +261,6 @@ def test_a_trace_has_the_memory_of_the_device_over_time_when_it_is_asked_for(
     assert not [event for event in events(without, tmp_path / "b.json") if event["ph"] == "C"]
 
 
-@host_cores
 def fail_if(fails: bool) -> None:  # noqa: FBT001  a task has positional arguments
     """Raise an error if asked."""
     if fails:
@@ -284,6 +283,7 @@ def test_trace_marks_exactly_the_tasks_that_failed(outcomes: list[bool]) -> None
     assert [event["args"].get("failed", False) for event in ran] == outcomes
 
 
+@host_cores
 def test_streams_that_run_at_once_overlap() -> None:
     # Each of the two tasks ends when the other one has begun.
     both = threading.Barrier(2)
