@@ -128,11 +128,16 @@ doc-check:
 # the toolchain.
 PUBLIC_DOC := $(TARGET_DIR)/public
 PUBLIC_ITEMS := docs/public_items.txt
+# The crates with an API in Rust.
+PUBLIC_CRATES := accelrt accelrt-replay
 .PHONY: check-public
 check-public: ## the public items are those of docs/public_items.txt, half have examples, pages name nothing private
-	RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$(PUBLIC_DOC) $(CARGO) rustdoc --quiet --lib --features $(TEST_FEATURES) \
-		-- -Z unstable-options --output-format json
-	$(PYTHON) tests/public/items.py $(PUBLIC_DOC)/doc/accelrt.json $(PUBLIC_ITEMS) $(PUBLIC_FLAGS)
+	for crate in $(PUBLIC_CRATES); do \
+		RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$(PUBLIC_DOC) $(CARGO) rustdoc --quiet --package $$crate --lib \
+			--all-features -- -Z unstable-options --output-format json || exit 1; \
+	done
+	$(PYTHON) tests/public/items.py $(PUBLIC_ITEMS) $(PUBLIC_FLAGS) \
+		$(foreach crate,$(subst -,_,$(PUBLIC_CRATES)),$(PUBLIC_DOC)/doc/$(crate).json)
 
 .PHONY: public-items
 public-items: ## writes docs/public_items.txt
@@ -160,8 +165,7 @@ test: ## the tests in Rust, then those in Python; `make ci` runs them on other b
 
 .PHONY: test-debug
 test-debug:
-	$(CARGO) test --features $(TEST_FEATURES)
-	$(CARGO) test --package accelrt-capi
+	$(CARGO) test --workspace --all-features
 
 # Each as ACCELRT_CPU_SCHEDULE has it, as "seed:3,strategy:starve"; without one, two.
 SCHEDULES ?=
@@ -399,7 +403,7 @@ BENCH_SETTINGS ?=
 BENCH_WAIT_S ?= 60
 # And how long each thing that a row measures waits for one, at most.
 BENCH_PATIENCE_S ?= 3
-FIGURES = $(CARGO) bench --features xpu --bench figures --
+FIGURES = $(CARGO) bench --package accelrt-benches --features xpu --bench figures --
 
 # xpu's figures and OpenCL's are taken on Intel's runtime where `make test-intel` has installed it,
 # and oneMKL's on what `make peers` has; else on what the machine has. PyTorch's own allocator is
@@ -432,7 +436,7 @@ counts-accept: ## writes benches/instructions.txt
 
 .PHONY: count-instructions
 count-instructions: module-release
-	bench=$$($(CARGO) bench --bench hot_paths --no-run --message-format=json \
+	bench=$$($(CARGO) bench --package accelrt-benches --bench hot_paths --no-run --message-format=json \
 		| sed -n 's/.*"name":"hot_paths".*"executable":"\([^"]*\)".*/\1/p'); \
 	$(VENV)/bin/python benches/counts.py "$$bench" benches/instructions.txt $(COUNT_FLAGS)
 

@@ -96,3 +96,7 @@ pub use crate::runtime::process_hooks::ProcessHooks;
 pub use crate::runtime::report;
 pub use crate::testing::heed_faults;
 pub use crate::testing::process;
+pub use crate::backend::registry::accounting_backend;
+pub use crate::base::stream_map::Mixer;
+pub use crate::memory::allocator::policy::TorchSizes;
+pub use crate::memory::allocator::restore::check_tiling;

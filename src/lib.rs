@@ -85,7 +85,6 @@ pub mod kinds;
 mod observe;
 #[cfg(not(loom))]
 pub mod testing;
-pub mod traces;
 
 #[cfg(all(test, not(loom)))]
 #[path = "../tests/common/edges.rs"]

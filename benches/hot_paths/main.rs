@@ -6,17 +6,16 @@
 
 mod clock;
 
-use std::env;
 use std::hint::black_box;
 use std::mem::ManuallyDrop;
 use std::sync::mpsc;
-use std::thread;
+use std::{env, thread};
 
-use accelrt::allocator::replay::Accounting;
 use accelrt::allocator::{Allocated, CachingAllocator, Request};
 use accelrt::memory_history::MemoryHistory;
 use accelrt::profiler::Profile;
 use accelrt::{AllocatorConfig, Buffer, Config, Device, Event, Runtime, Stream};
+use accelrt_replay::Accounting;
 
 /// What paths work with.
 struct Ground<'a> {

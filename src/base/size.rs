@@ -17,7 +17,9 @@ pub const GIB: usize = 1 << 30;
 
 /// Converts a 64-bit number to `usize`, without loss on the supported 64-bit machines.
 #[expect(clippy::cast_possible_truncation, reason = "lib.rs refuses machines below 64 bits")]
-pub(crate) const fn to_usize(number: u64) -> usize {
+#[doc(hidden)]
+#[must_use]
+pub const fn to_usize(number: u64) -> usize {
     number as usize
 }
 

@@ -165,7 +165,7 @@ impl<V> StreamMap<V> {
 
 /// A hasher of numbers. It need not resist chosen collisions: the runtime numbers the streams.
 #[derive(Debug, Default)]
-pub(crate) struct Mixer(u64);
+pub struct Mixer(u64);
 
 impl Hasher for Mixer {
     fn finish(&self) -> u64 {

@@ -1,10 +1,10 @@
-"""The public items of the crate: their list, their examples, and what their pages name.
+"""The public items of the crates: their list, their examples, and what their pages name.
 
-rustdoc describes the crate as JSON. `docs/public_items.txt` has a line for each item that a
+rustdoc describes each crate as JSON. `docs/public_items.txt` has a line for each item that a
 program can name; a change shows up in a review as a changed line. At least half of the documented
 items have an example, and no page names a module that a reader cannot open.
 
-    items.py DESCRIPTION LIST [--accept]
+    items.py LIST DESCRIPTION… [--accept]
 """
 
 import difflib
@@ -273,7 +273,7 @@ def complaints(crate: Crate) -> list[str]:
     found = []
     share = len(with_examples(crate)) / len(crate.documented)
     counted = f"{share:.1%} of {len(crate.documented)} documented items have an example"
-    print(counted)
+    print(f"{crate.root['name']}: {counted}")
     if share < LEAST_EXAMPLES:
         found.append(f"{counted}: at least {LEAST_EXAMPLES:.0%} must")
     for path, text in crate.documented.values():
@@ -284,17 +284,17 @@ def complaints(crate: Crate) -> list[str]:
 
 def main() -> int:
     """Compare, or write, the list."""
-    description, listed, *accept = sys.argv[1:]
-    crate = Crate(json.loads(Path(description).read_text()))
-    lines = [f"{line}\n" for line in sorted(crate.lines)]
-    if accept:
+    listed, *descriptions = [argument for argument in sys.argv[1:] if argument != "--accept"]
+    crates = [Crate(json.loads(Path(description).read_text())) for description in descriptions]
+    lines = [f"{line}\n" for line in sorted(set().union(*(crate.lines for crate in crates)))]
+    if "--accept" in sys.argv:
         Path(listed).write_text("".join(lines))
     known = Path(listed).read_text().splitlines(keepends=True)
-    changed = list(difflib.unified_diff(known, lines, listed, "the crate", n=0))
+    changed = list(difflib.unified_diff(known, lines, listed, "the crates", n=0))
     sys.stdout.writelines(changed)
-    wrong = complaints(crate)
+    wrong = [complaint for crate in crates for complaint in complaints(crate)]
     if changed:
-        wrong.append(f"{listed} is not the crate's: look at the change, then `make public-items`")
+        wrong.append(f"{listed} does not match the crates: look at the change, then `make public-items`")
     for line in wrong:
         print(line, file=sys.stderr)
     return 1 if wrong else 0

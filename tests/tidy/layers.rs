@@ -60,7 +60,6 @@ const AREAS: &[Area] = &[
     area("face", (3, 1)),
     area("testing", (3, 1)),
     area("integrations", (3, 2)),
-    area("traces", (3, 3)),
     // The kit stands where a maker's program would: it sees the contract, faults and the runtime.
     area("conformance", (3, 4)),
     // What other crates use.
@@ -219,7 +218,7 @@ mod tests {
         is_fine("src/backend/registry.rs", "use super::{cpu::Cpu, null::Null, contract::B};");
         is_fine("src/backend/cpu/mod.rs", "mod clock; use clock::C; use super::contract::B;");
         is_fine("src/backend/cpu/clock.rs", "use super::workers::W; use std::fmt;");
-        is_fine("src/traces/a.rs", "use crate::{Event, runtime::Runtime};");
+        is_fine("src/face/a.rs", "use crate::{Event, runtime::Runtime};");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use accelrt::allocator::replay::Operation;
+use accelrt_replay::Operation;
 
 use super::child::Answering;
 

@@ -14,13 +14,12 @@ mod pressure;
 mod replays;
 mod threads;
 
-use std::env;
-use std::io;
 use std::path::Path;
+use std::{env, io};
 
-use accelrt::allocator::replay::Accounting;
 use accelrt::allocator::{Allocated, CachingAllocator, Request};
 use accelrt::{AllocatorConfig, Runtime};
+use accelrt_replay::Accounting;
 
 use self::c10::C10;
 use crate::table::Table;

@@ -1,12 +1,11 @@
 //! More threads than processors, and too little memory (A15): under our policy and under PyTorch's.
 
-use std::io;
 use std::sync::Barrier;
-use std::thread;
 use std::time::Instant;
+use std::{io, thread};
 
-use accelrt::allocator::replay::Accounting;
 use accelrt::allocator::{Allocated, CachingAllocator, Request};
+use accelrt_replay::Accounting;
 
 use super::{Numbers, PAGE_BYTES};
 use crate::measure::{in_turns, ns_each};

@@ -1,13 +1,12 @@
 //! Whole traces (A3): each event's cost, against numbers in place of memory.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::time::Instant;
+use std::{fs, io};
 
 use accelrt::allocator::CachingAllocator;
-use accelrt::allocator::replay::{Operation, replay};
+use accelrt_replay::{Operation, replay};
 
 use super::c10::C10;
 use super::model::{MODEL, Model};

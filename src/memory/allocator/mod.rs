@@ -12,7 +12,7 @@
 //! * `source`: the device's memory; `departure`: the way back; `shared`: memory that a device and
 //!   the host share
 //! * `recorder`, `recording`: what the log is told, and what blocks are for
-//! * `snapshot`: the state as plain values; `invariants`; `replay`: recorded requests
+//! * `snapshot`: the state as plain values; `invariants`
 //!
 //! Engine `torch`: `block`, `segment`, `free_index`, `page_map`, `homes`; `policy`: its decisions;
 //! `growth`, `expandable`, `release`: memory from the source and back; `restore`. Engine `native`
@@ -45,14 +45,13 @@ mod page_map;
 mod pending;
 #[cfg(all(test, not(loom)))]
 mod pending_tests;
-mod policy;
+pub(crate) mod policy;
 mod pool;
 pub(crate) mod recorder;
 pub(crate) mod recording;
 mod release;
-pub mod replay;
 mod request;
-mod restore;
+pub(crate) mod restore;
 mod segment;
 mod shared;
 mod sleepers;

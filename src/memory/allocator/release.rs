@@ -15,7 +15,8 @@ impl CachingAllocator {
     /// Gives back the free segment, or the pages of an expandable one, at a recorded address. False
     /// when the address has no free block that may go back, and when the block has another size
     /// than recorded, although it goes back then.
-    pub(super) fn release_recorded(&self, address: u64, bytes: usize) -> bool {
+    #[doc(hidden)]
+    pub fn release_recorded(&self, address: u64, bytes: usize) -> bool {
         let victim = self.with_torch(|torch, ledger| torch.release_at(ledger, address));
         let is_right = victim.as_ref().is_some_and(|victim| victim.bytes == bytes);
         self.give_back(victim.into_iter().collect());

@@ -100,7 +100,8 @@ impl CachingAllocator {
     }
 
     /// Gives an address to the next segment of this size, unless the address is taken by then.
-    pub(super) fn announce_segment(&self, address: u64, bytes: usize) {
+    #[doc(hidden)]
+    pub fn announce_segment(&self, address: u64, bytes: usize) {
         self.state.lock().torch.announced.push((address, bytes));
     }
 
@@ -184,7 +185,7 @@ fn contradiction(address: u64, expected: &'static str) -> Error {
 
 /// Checks that segments do not overlap, and that blocks tile them: in multiples of 512 bytes, with
 /// free neighbours merged, and each block in use as large as its request.
-pub(super) fn check_tiling(snapshot: &Snapshot) -> Result<()> {
+pub fn check_tiling(snapshot: &Snapshot) -> Result<()> {
     let mut segments: Vec<&SegmentInfo> = snapshot.segments.iter().collect();
     segments.sort_by_key(|segment| segment.address);
     let mut end = 0;

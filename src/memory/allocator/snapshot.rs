@@ -64,7 +64,8 @@ impl SegmentInfo {
         });
     }
 
-    pub(super) fn sum_up(&mut self) {
+    #[doc(hidden)]
+    pub fn sum_up(&mut self) {
         let sum = |is_wanted: fn(BlockState) -> bool, bytes: fn(&BlockInfo) -> usize| {
             self.blocks.iter().filter(|block| is_wanted(block.state)).map(bytes).sum()
         };

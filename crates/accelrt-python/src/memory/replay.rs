@@ -4,14 +4,13 @@ use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use accelrt::allocator::replay::{Accounting, Operation, ReplayFigures};
+use accelrt::allocator::recorded_settings;
 use accelrt::allocator::snapshot::{Snapshot, TraceAction};
-use accelrt::allocator::{recorded_settings, replay};
-use accelrt::traces::{
-    EventTable, Events, TraceError, Visitor, failed_request, minimum, operations, replay_all,
-    survey, timeline,
-};
 use accelrt::{AllocatorConfig, Runtime};
+use accelrt_replay::{
+    Accounting, EventTable, Events, Operation, ReplayFigures, TraceError, Visitor, check,
+    failed_request, minimum, operations, replay_all, survey, timeline,
+};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -338,7 +337,7 @@ impl PyRecording {
             ));
         }
         let config = settings.parse::<AllocatorConfig>().or_raise()?;
-        let agreement = py.detach(|| replay::check(snapshot, &config)).or_raise()?;
+        let agreement = py.detach(|| check(snapshot, &config)).or_raise()?;
         Ok(PyAgreement {
             addresses: (agreement.addresses_agreed, agreement.addresses),
             layouts: (agreement.layouts_agreed, agreement.layouts),

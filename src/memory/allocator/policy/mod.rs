@@ -59,6 +59,45 @@ pub(super) fn policy(config: &AllocatorConfig, is_host: bool) -> AnyPolicy<'_> {
     }
 }
 
+/// The sizes that PyTorch's allocator chooses under some settings, for replays of its recordings.
+#[derive(Debug)]
+pub struct TorchSizes<'a>(TorchDecisions<'a>);
+
+impl<'a> TorchSizes<'a> {
+    /// The smallest block, in bytes.
+    pub const LEAST_BLOCK_BYTES: usize = torch::LEAST_BLOCK_BYTES;
+
+    /// The sizes under `config`.
+    #[must_use]
+    pub fn new(config: &'a AllocatorConfig) -> Self {
+        Self(TorchDecisions(config))
+    }
+
+    /// The size of the block for a request of `bytes`.
+    #[must_use]
+    pub fn round(&self, bytes: usize) -> usize {
+        self.0.round(bytes)
+    }
+
+    /// The size of a new segment for a rounded request.
+    #[must_use]
+    pub fn segment_bytes(&self, bytes: usize) -> usize {
+        self.0.segment_bytes(bytes)
+    }
+
+    /// The size of the pages of an expandable segment.
+    #[must_use]
+    pub fn page_bytes(&self, class: PoolClass) -> usize {
+        self.0.page_bytes(class)
+    }
+
+    /// True when a rounded request splits a block of this class.
+    #[must_use]
+    pub fn splits(&self, class: PoolClass, block_bytes: usize, bytes: usize) -> bool {
+        self.0.splits(class, block_bytes, bytes)
+    }
+}
+
 impl<'a> Deref for AnyPolicy<'a> {
     type Target = dyn Policy + 'a;
 

@@ -1,11 +1,71 @@
-//! Live and reserved bytes over a trace, in a bounded number of points that keep the peaks.
+//! What a trace needs: its sizes, its peak, and live and reserved bytes over time.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use crate::base::size::to_usize;
-use crate::memory::allocator::CachingAllocator;
-use crate::memory::allocator::replay::{Operation, Replay, ReplayFigures};
-use crate::traces::{Events, TraceError};
+use accelrt::CachingAllocator;
+use accelrt::size::{MIB, to_usize};
+
+use crate::events::{Events, Operation, ReplayFigures, TraceError};
+use crate::replay::{Places, Replay, Step};
+
+/// Sizes are counted in MiB up to this number of them; larger ones count there.
+const MOST_MIB: usize = 1 << 16;
+
+/// What the events of a trace need, whatever serves them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Survey {
+    /// The number of events.
+    pub events: usize,
+    /// How many of them are requests.
+    pub requests: usize,
+    /// The peak of the requested bytes in use.
+    pub peak_live_bytes: usize,
+    /// The largest request.
+    pub largest_bytes: usize,
+    /// How many requests there are of each size above 1 MiB, in whole MiB, rounded up.
+    pub requests_by_mib: BTreeMap<usize, usize>,
+}
+
+/// Visits a trace once.
+///
+/// ```
+/// use accelrt_replay::Operation;
+/// use accelrt_replay::survey;
+///
+/// let events = [Operation::Allocate { id: 7, bytes: 3 << 20, stream: 0 }];
+/// let found = survey(&events[..])?;
+/// assert_eq!((found.events, found.requests, found.largest_bytes), (1, 1, 3 << 20));
+/// assert_eq!((found.peak_live_bytes, found.requests_by_mib[&3]), (3 << 20, 1));
+/// # Ok::<(), accelrt_replay::TraceError>(())
+/// ```
+pub fn survey(events: &(impl Events + ?Sized)) -> Result<Survey, TraceError> {
+    let (mut places, mut found) = (Places::default(), Survey::default());
+    // Sizes of a table are any numbers: their sum may be none of a word.
+    let (mut live_bytes, mut peak_bytes) = (0_u128, 0);
+    events.visit(&mut |batch| {
+        found.events += batch.len();
+        for event in batch {
+            let Step { bytes, stream, .. } = places.take(event)?;
+            if stream.is_none() {
+                live_bytes -= bytes as u128;
+                continue;
+            }
+            live_bytes += bytes as u128;
+            peak_bytes = peak_bytes.max(live_bytes);
+            found.requests += 1;
+            found.largest_bytes = found.largest_bytes.max(bytes);
+            if bytes > MIB {
+                let mib = bytes.div_ceil(MIB).min(MOST_MIB);
+                *found.requests_by_mib.entry(mib).or_default() += 1;
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    found.peak_live_bytes = usize::try_from(peak_bytes).unwrap_or(usize::MAX);
+    Ok(found)
+}
 
 /// The peaks in a run of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +93,8 @@ pub struct Timeline {
 ///
 /// ```
 /// use accelrt::AllocatorConfig;
-/// use accelrt::allocator::replay::{Accounting, Operation};
-/// use accelrt::traces::timeline;
+/// use accelrt_replay::{Accounting, Operation};
+/// use accelrt_replay::timeline;
 ///
 /// let (config, capacity_bytes) = (AllocatorConfig::default(), 1 << 30);
 /// let accounting = Accounting { config, capacity_bytes, granularity_bytes: 2 << 20 };
@@ -43,7 +103,7 @@ pub struct Timeline {
 /// let points = timeline(&accounting.allocator()?, &events[..], 100)?.points;
 /// assert_eq!((points[0].live_bytes, points[0].reserved_bytes), (3 << 20, 4 << 20));
 /// assert_eq!((points[1].live_bytes, points[1].reserved_bytes), (0, 4 << 20));
-/// # Ok::<(), accelrt::traces::TraceError>(())
+/// # Ok::<(), accelrt_replay::TraceError>(())
 /// ```
 pub fn timeline(
     allocator: &CachingAllocator,

@@ -6,15 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::config::AllocatorConfig;
-use crate::base::error::{Error, MemoryError, Result};
-use crate::base::size::to_usize;
-use crate::memory::allocator::policy::policy;
-use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
-use crate::memory::allocator::restore::check_tiling;
-use crate::memory::allocator::snapshot::{
+use accelrt::allocator::AllocatorConfig;
+use accelrt::allocator::snapshot::{
     BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };
+use accelrt::internal::{TorchSizes, check_tiling};
+use accelrt::size::to_usize;
+use accelrt::{Error, MemoryError, Result};
 
 /// Returns the layout, without a trace, before the first event of a trace recorded under `config`.
 ///
@@ -32,7 +30,8 @@ pub fn rewind(snapshot: &Snapshot, config: &AllocatorConfig) -> Result<Snapshot>
             TraceAction::SegmentMap => {
                 return Err(contradiction(entry, "a recording without segments that grow"));
             }
-            TraceAction::FreeRequested | TraceAction::Snapshot | TraceAction::OutOfMemory => {}
+            // The others change no block.
+            _ => {}
         }
     }
     Ok(layout.into_snapshot())
@@ -74,15 +73,15 @@ impl Layout {
     }
 
     fn undo_free(&mut self, entry: &TraceEntry, config: &AllocatorConfig) -> Result<()> {
-        let policy = policy(config, false);
+        let sizes = TorchSizes::new(config);
         let (info, blocks) = self.segment(entry)?;
         let class = info.class;
         let (_, free) = blocks.range(..=entry.address).next_back().expect("blocks tile");
         let (begin, end) = (free.address, free.address + free.bytes as u64);
         let room_bytes = to_usize(end - entry.address);
-        let is_granule = entry.address.is_multiple_of(LEAST_BLOCK_BYTES as u64);
+        let is_granule = entry.address.is_multiple_of(TorchSizes::LEAST_BLOCK_BYTES as u64);
         let is_room = !free.state.is_active() && is_granule && entry.bytes <= room_bytes;
-        let bytes = is_room.then(|| policy.round(entry.bytes)).filter(|bytes| *bytes <= room_bytes);
+        let bytes = is_room.then(|| sizes.round(entry.bytes)).filter(|bytes| *bytes <= room_bytes);
         let Some(bytes) = bytes else { return Err(contradiction(entry, "free memory")) };
         blocks.remove(&begin);
         let before_bytes = to_usize(entry.address - begin);
@@ -90,8 +89,8 @@ impl Layout {
             let left = blocks.range_mut(..begin).next_back().map(|(_, left)| left);
             match left.filter(|left| left.state.is_active()) {
                 Some(left) => {
-                    let left_bytes = policy.round(left.requested_bytes);
-                    if policy.splits(class, left_bytes + before_bytes, left_bytes) {
+                    let left_bytes = sizes.round(left.requested_bytes);
+                    if sizes.splits(class, left_bytes + before_bytes, left_bytes) {
                         insert_free(blocks, begin, before_bytes);
                     } else {
                         left.bytes += before_bytes;
@@ -100,7 +99,7 @@ impl Layout {
                 None => insert_free(blocks, begin, before_bytes),
             }
         }
-        let is_split = policy.splits(class, room_bytes, bytes);
+        let is_split = sizes.splits(class, room_bytes, bytes);
         let bytes = if is_split { bytes } else { room_bytes };
         let (address, requested_bytes, state) = (entry.address, entry.bytes, BlockState::Allocated);
         blocks.insert(address, BlockInfo { address, bytes, requested_bytes, state });
@@ -177,11 +176,11 @@ impl Layout {
 
 /// Returns the class of a range without neighbours, by its size: a trace does not have it.
 fn class_of(bytes: usize, config: &AllocatorConfig, is_expandable: bool) -> PoolClass {
-    let policy = policy(config, false);
+    let sizes = TorchSizes::new(config);
     let is_large = if is_expandable {
-        bytes.is_multiple_of(policy.page_bytes(PoolClass::Large))
+        bytes.is_multiple_of(sizes.page_bytes(PoolClass::Large))
     } else {
-        bytes > policy.segment_bytes(1)
+        bytes > sizes.segment_bytes(1)
     };
     if is_large { PoolClass::Large } else { PoolClass::Small }
 }

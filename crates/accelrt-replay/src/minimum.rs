@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::memory::allocator::replay::{Accounting, ReplayFigures};
-use crate::traces::{Events, TraceError, replay_all};
+use crate::events::{Events, ReplayFigures, TraceError, replay_all};
+use crate::replay::Accounting;
 
 /// The smallest capacity on which a trace completes, and what it was found by.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,15 +30,15 @@ pub struct Minimum {
 ///
 /// ```
 /// use accelrt::AllocatorConfig;
-/// use accelrt::allocator::replay::{Accounting, Operation};
-/// use accelrt::traces::minimum;
+/// use accelrt_replay::{Accounting, Operation};
+/// use accelrt_replay::minimum;
 ///
 /// let (config, capacity_bytes) = (AllocatorConfig::default(), 1 << 30);
 /// let most = Accounting { config, capacity_bytes, granularity_bytes: 2 << 20 };
 /// let events = [Operation::Allocate { id: 7, bytes: 3 << 20, stream: 0 }];
 /// let found = minimum(&events[..], &most)?;
 /// assert_eq!((found.bytes, found.bound_bytes), (Some(4 << 20), 4 << 20));
-/// # Ok::<(), accelrt::traces::TraceError>(())
+/// # Ok::<(), accelrt_replay::TraceError>(())
 /// ```
 pub fn minimum(events: &(impl Events + ?Sized), most: &Accounting) -> Result<Minimum, TraceError> {
     let granularity_bytes = most.granularity_bytes;

@@ -7,15 +7,15 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use accelrt::AllocatorConfig;
+use accelrt::size::MIB;
+
 use super::*;
-use crate::base::size::MIB;
-use crate::memory::allocator::AllocatorConfig;
-use crate::memory::allocator::replay::{Accounting, Operation, replay};
+use crate::events::{BATCH, Operation};
 use crate::numbers::Numbers;
+use crate::replay::{Accounting, Places, replay};
 use crate::seed::seed;
-use crate::traces::events::BATCH;
-use crate::traces::line::HEADER;
-use crate::traces::table::PIECE_BYTES;
+use crate::table::{HEADER, PIECE_BYTES};
 
 const PAGE_BYTES: usize = 2 * MIB;
 const POLICIES: [&str; 3] = ["policy:native", "policy:torch", "expandable_segments:True"];
@@ -188,7 +188,7 @@ fn requests_are_counted_by_whole_mib_rounded_up() {
 
 #[test]
 fn memory_of_places_follows_the_blocks_in_use_and_not_the_events() {
-    let mut places = crate::memory::allocator::replay::Places::default();
+    let mut places = Places::default();
     for id in 0..1_000_000 {
         let step = places.take(&Operation::Allocate { id, bytes: 1, stream: 0 }).unwrap();
         assert!(step.place < 11, "{step:?}");

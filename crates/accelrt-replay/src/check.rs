@@ -2,18 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::base::config::AllocatorConfig;
-use crate::base::error::{Error, MemoryError, Result};
-use crate::base::size::{GIB, MIB};
-use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::pool::{PoolId, PoolOptions};
-use crate::memory::allocator::replay::engine::{Accounting, free};
-use crate::memory::allocator::replay::rewind::rewind;
-use crate::memory::allocator::request::Request;
-use crate::memory::allocator::snapshot::{
-    BlockInfo, SegmentInfo, Snapshot, TraceAction, TraceEntry,
+use accelrt::allocator::snapshot::{BlockInfo, SegmentInfo, Snapshot, TraceAction, TraceEntry};
+use accelrt::allocator::{
+    Allocated, AllocatorConfig, CachingAllocator, PoolId, PoolOptions, Request,
 };
+use accelrt::size::{GIB, MIB};
+use accelrt::{Error, MemoryError, Result};
+
+use crate::replay::{Accounting, free};
+use crate::rewind::rewind;
 
 /// Capacity of the device for checks, because a recording has none.
 const CAPACITY_BYTES: usize = 1024 * GIB;

@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use accelrt::allocator::replay::{check, rewind};
 use accelrt::allocator::snapshot::{
     BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };
 use accelrt::allocator::{CachingAllocator, PoolId, Request};
 use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{AllocatorConfig, Device, DeviceKind, Error, MemoryError};
+use accelrt_replay::{check, rewind};
 
 use crate::support::{Bench, MIB, torch};
 

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use accelrt::allocator::replay::{Accounting, Operation, Replay, check, replay, rewind};
 use accelrt::allocator::snapshot::{SegmentInfo, Snapshot, TraceAction, TraceEntry};
 use accelrt::allocator::{Allocated, PoolId, Request};
+use accelrt_replay::{Accounting, Operation, Replay, check, replay, rewind};
 
 use crate::numbers::Numbers;
 use crate::seed::seed;

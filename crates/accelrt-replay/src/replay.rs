@@ -1,20 +1,32 @@
-//! Replays requests and frees on an allocator.
+//! Replays of requests and frees on an allocator.
 
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, BuildHasherDefault};
 use std::time::{Duration, Instant};
 
-use crate::backend::registry::accounting_backend;
-use crate::base::config::AllocatorConfig;
-use crate::base::device::{Device, DeviceKind};
-use crate::base::error::{ConfigError, Error, MemoryError, Result};
-use crate::base::size::to_usize;
-use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::replay::operation::{Operation, ReplayFigures};
-use crate::memory::allocator::replay::places::{Places, Step};
-use crate::memory::allocator::request::Request;
-use crate::memory::allocator::stats::Statistics;
+use accelrt::allocator::{Allocated, AllocatorConfig, CachingAllocator, Request, Statistics};
+use accelrt::internal::{Mixer, accounting_backend};
+use accelrt::size::to_usize;
+use accelrt::{ConfigError, Device, DeviceKind, Error, MemoryError, Result};
+
+use crate::events::{Operation, ReplayFigures};
 
 /// An allocator's settings and its device, which has numbers in place of memory.
+///
+/// ```
+/// use accelrt::AllocatorConfig;
+/// use accelrt::allocator::Request;
+/// use accelrt_replay::Accounting;
+///
+/// let (config, capacity_bytes) = (AllocatorConfig::default(), 1 << 30);
+/// let accounting = Accounting { config, capacity_bytes, granularity_bytes: 2 << 20 };
+/// let allocator = accounting.allocator()?;
+/// let block = allocator.allocate(Request::new(3 << 20, 0))?; // no memory is used
+/// assert_eq!(allocator.statistics().reserved_bytes.all.current, 4 << 20);
+/// allocator.free(block)?;
+/// # Ok::<(), accelrt::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Accounting {
     /// The allocator's settings.
@@ -46,7 +58,7 @@ impl Accounting {
 ///
 /// ```
 /// use accelrt::AllocatorConfig;
-/// use accelrt::allocator::replay::{Accounting, Operation, replay};
+/// use accelrt_replay::{Accounting, Operation, replay};
 ///
 /// let (config, capacity_bytes) = (AllocatorConfig::default(), 1 << 30);
 /// let accounting = Accounting { config, capacity_bytes, granularity_bytes: 2 << 20 };
@@ -67,7 +79,7 @@ pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<Repl
 ///
 /// ```
 /// use accelrt::AllocatorConfig;
-/// use accelrt::allocator::replay::{Accounting, Operation, Replay};
+/// use accelrt_replay::{Accounting, Operation, Replay};
 ///
 /// let (config, capacity_bytes) = (AllocatorConfig::default(), 1 << 30);
 /// let accounting = Accounting { config, capacity_bytes, granularity_bytes: 2 << 20 };
@@ -198,6 +210,75 @@ impl Drop for Replay<'_> {
 }
 
 #[inline(always)]
-pub(super) fn free(allocator: &CachingAllocator, block: Allocated) {
+pub(crate) fn free(allocator: &CachingAllocator, block: Allocated) {
     allocator.free(block).expect("it was asked of this allocator");
+}
+
+/// An event with the place of its block in place of the id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Step {
+    /// The place of the block.
+    pub place: usize,
+    /// The size of the request, of a free too.
+    pub bytes: usize,
+    /// The stream of the request; `None` for a free.
+    pub stream: Option<u64>,
+}
+
+/// A place and a size for each id in use. Places of freed blocks are used again, so the memory of
+/// this map grows with the most blocks that were in use at once, not with the number of events.
+#[derive(Debug)]
+pub struct Places {
+    /// Place and size, by the scrambled id.
+    by_id: HashMap<u64, (usize, usize), BuildHasherDefault<Mixer>>,
+    vacant: Vec<usize>,
+    events: usize,
+    /// A random odd number: files cannot choose ids that collide. `RandomState`'s own hashes would
+    /// take as long as a cached request.
+    key: u64,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        let key = RandomState::new().hash_one(0) | 1;
+        Self { by_id: HashMap::default(), vacant: Vec::new(), events: 0, key }
+    }
+}
+
+impl Places {
+    /// Takes the next event.
+    ///
+    /// Fails when a request has an id that is in use, and when a free has one that is not. Such an
+    /// event counts as well, and nothing is to be taken behind it.
+    #[inline]
+    pub fn take(&mut self, event: &Operation) -> Result<Step> {
+        self.events += 1;
+        let (Operation::Allocate { id, .. } | Operation::Free { id }) = *event;
+        // The odd factor and the turn lose nothing: other ids become other numbers.
+        let scrambled = (id ^ self.key).wrapping_mul(self.key).rotate_left(32);
+        if let Operation::Allocate { bytes, stream, .. } = *event {
+            let place = self.vacant.pop().unwrap_or(self.by_id.len());
+            if self.by_id.insert(scrambled, (place, bytes)).is_some() {
+                return Err(self.contradiction(id, "a number that is not in use"));
+            }
+            return Ok(Step { place, bytes, stream: Some(stream) });
+        }
+        let Some((place, bytes)) = self.by_id.remove(&scrambled) else {
+            return Err(self.contradiction(id, "a number that is in use"));
+        };
+        self.vacant.push(place);
+        Ok(Step { place, bytes, stream: None })
+    }
+
+    /// The number of places: every place is below it.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.by_id.len() + self.vacant.len()
+    }
+
+    #[cold]
+    fn contradiction(&self, id: u64, expected: &'static str) -> Error {
+        Error::Memory(MemoryError::InvalidEvents { index: self.events - 1, id, expected })
+    }
 }
