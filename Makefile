@@ -67,7 +67,7 @@ HANG_TEST_S ?= 120
 HANG_S ?= 1800
 RUNNER := CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUNNER
 
-WATCHED := test-debug test-device test-release test-asan test-xpu test-xpu-fake core stress faults \
+WATCHED := test-debug test-device test-release test-asan test-xpu test-xpu-fake removals-test stress faults \
 	loom asan tsan
 $(WATCHED): export $(RUNNER) = tests/watchdog/watch.py
 export HANG_TEST_S HANG_S
@@ -86,7 +86,7 @@ STEPS = +MAKE="$(MAKE)" $(PYTHON) tests/steps/steps.py
 CHECKS := fmt-check check-locks clippy features doc-check tidy check-header check-public check-mutants check-python
 TESTS := test-debug test-python
 # Other builds and kinds of device, and what takes longer than a change needs each time.
-VARIANTS := core-check loom test-scheduled test-device test-xpu-fake test-release test-asan \
+VARIANTS := removals loom test-scheduled test-device test-xpu-fake test-release test-asan \
 	test-python-xpu-fake test-python-device oracle test-numpy-selection test-intel test-torch-or-say \
 	demo test-python-release counts
 
@@ -129,7 +129,7 @@ doc-check:
 PUBLIC_DOC := $(TARGET_DIR)/public
 PUBLIC_ITEMS := docs/public_items.txt
 # The crates with an API in Rust.
-PUBLIC_CRATES := accelrt accelrt-replay
+PUBLIC_CRATES := accelrt accelrt-replay accelrt-testing
 .PHONY: check-public
 check-public: ## the public items are those of docs/public_items.txt, half have examples, pages name nothing private
 	for crate in $(PUBLIC_CRATES); do \
@@ -197,35 +197,13 @@ test-asan: ## the stress test under the address sanitizer
 	$(ASAN) $(RELEASE_TESTS) \
 		$(CARGO) test --release --target $(HOST) --features $(TEST_FEATURES) --test stress
 
-# A copy of the tree without the other rooms. What was built stays built: only the copy is made anew.
-CORE := $(TARGET_DIR)/core
-# Of `src`, and of `src/backend`; `tests/tidy/core.rs` counts their lines.
-CORE_ROOMS := base queue ffi backend engine memory compute runtime
-CORE_KINDS := contract registry fault driver null cpu
-CORE_SUITES ?= allocator buffer conformance engine ffi generator order
-# What of a folder is none of these, as files and folders.
-others = $(filter-out $(foreach name,$(2),$(1)/$(name) $(1)/$(name).rs),$(wildcard $(1)/*))
-CORE_COMMAND ?= test
-.PHONY: core
-core: ## builds and tests the core alone: every room is deleted but the kit that tests it
-	rm -rf $(CORE)/tree
-	mkdir -p $(CORE)/tree
-	cp -a Cargo.toml Cargo.lock clippy.toml README.md docs src tests benches examples fuzz $(CORE)/tree
-	cd $(CORE)/tree && rm -r $(call others,src,lib conformance $(CORE_ROOMS)) $(call others,src/backend,mod $(CORE_KINDS)) tests/python
-	sed -i '/^members = /s/\[.*\]/[]/; /^accelrt-capi = /d' $(CORE)/tree/Cargo.toml
-	sed -i '/`make core` deletes this block/,/^$$/d' $(CORE)/tree/src/lib.rs $(CORE)/tree/src/backend/mod.rs
-	cd $(CORE)/tree && RUSTFLAGS="-D warnings --cfg core_alone" CARGO_TARGET_DIR="$(call absolute,$(CORE)/built)" \
-		$(CARGO) $(CORE_COMMAND) --lib $(addprefix --test ,$(CORE_SUITES))
+.PHONY: removals
+removals: ## deletes each crate with its dependents, and checks that the rest builds
+	$(PYTHON) tests/steps/removals.py check
 
-# The suites run in `test-debug` with the whole crate.
-.PHONY: core-check
-core-check:
-	$(MAKE) core CORE_COMMAND="check --profile test"
-
-# With the suites that take minutes.
-.PHONY: core-nightly
-core-nightly:
-	$(MAKE) core CORE_SUITES="$(CORE_SUITES) faults stress"
+.PHONY: removals-test
+removals-test: ## the same, with the tests of the rest
+	$(PYTHON) tests/steps/removals.py test
 
 .PHONY: stress
 stress: ## the stress test with its large ones: minutes
@@ -570,7 +548,7 @@ mutation: $(VENV)/ready ## cargo-mutants' mutants, a seeded sample: at least 90 
 
 .PHONY: nightly
 nightly: ## what takes hours: planted defects, weaker orderings, a sample of mutants, every suite on every build
-	$(STEPS) faults core-nightly test-release-all test-intel-all test-python-release-all long-dask wheel packages \
+	$(STEPS) faults removals-test test-release-all test-intel-all test-python-release-all long-dask wheel packages \
 		weaken mutation mutants
 
 .PHONY: long-dask

@@ -22,7 +22,6 @@
 //! * [`memory_history`]: what allocators did, and memory by tag
 //! * [`profiler`]: what ran where and when, as tables and as a trace for Perfetto
 //! * [`sanitizer`]: uses of the same bytes that nothing orders
-//! * [`testing`]: schedules of the cpu devices that repeat, for tests of programs
 //! * [`Error`]: the errors of all calls, with the values that explain them
 //! * [`backend`]: the contract for authors of backends, and the built-in kinds
 //!
@@ -51,11 +50,11 @@
 //! `ARCHITECTURE.md` has a map of the code and follows one task from enqueue to done.
 
 #![cfg_attr(
-    not(all(feature = "xpu", feature = "async", feature = "conformance")),
+    not(all(feature = "xpu", feature = "async")),
     allow(dead_code, reason = "what faces and driver kinds need is compiled and tested always")
 )]
 #![cfg_attr(
-    not(all(feature = "async", feature = "conformance")),
+    not(feature = "async"),
     allow(unreachable_pub, reason = "futures are compiled always; the feature makes them public")
 )]
 
@@ -65,26 +64,20 @@ compile_error!("accelrt packs a segment's lap into its pointer and needs 64-bit 
 pub mod backend;
 mod base;
 mod compute;
-#[cfg(all(feature = "conformance", not(loom)))]
-pub mod conformance;
 mod engine;
 mod ffi;
 mod memory;
 mod queue;
 mod runtime;
 
-// `make core` deletes this block, up to the next empty line.
 mod face;
 mod integrations;
-#[cfg(not(loom))]
 #[doc(hidden)]
 pub mod internal;
 #[cfg(not(loom))]
 pub mod kinds;
 #[cfg(not(loom))]
 mod observe;
-#[cfg(not(loom))]
-pub mod testing;
 
 #[cfg(all(test, not(loom)))]
 #[path = "../tests/common/edges.rs"]
@@ -95,11 +88,21 @@ mod numbers;
 #[cfg(test)]
 #[path = "../tests/common/seed.rs"]
 mod seed;
-#[cfg(any(test, feature = "conformance"))]
-#[path = "conformance/trusted.rs"]
+
+// Unit tests compile the doubles of accelrt-testing into this crate: a crate cannot use its own
+// dependent.
+#[cfg(test)]
+extern crate self as accelrt;
+#[cfg(test)]
+#[path = "../crates/accelrt-testing/src/fault/mod.rs"]
+mod fault;
+#[cfg(test)]
+#[path = "../crates/accelrt-testing/src/null/mod.rs"]
+mod null;
+#[cfg(test)]
+#[path = "../crates/accelrt-testing/src/trusted.rs"]
 mod trusted;
 
-// `make core` deletes this block, up to the next empty line.
 #[cfg(all(test, not(loom)))]
 use crate as api; // as tests outside of the crate name it, for what they share with those inside
 #[cfg(all(test, not(loom)))]
@@ -137,7 +140,6 @@ pub use memory::buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use runtime::guard::{DeviceGuard, StreamGuard};
 pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport};
 
-// `make core` deletes this block, up to the next empty line.
 pub use face::{
     ErrorKind, OptionalDeviceGuard, OptionalStreamGuard, Plain, Reads, Scope, TypedBuffer, Uses,
     Writes, cpu_capability,

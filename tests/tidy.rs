@@ -6,7 +6,6 @@
 mod tidy {
     pub(crate) mod avoided;
     pub(crate) mod circles;
-    pub(crate) mod core;
     pub(crate) mod homes;
     pub(crate) mod internal;
     pub(crate) mod layers;
@@ -28,8 +27,8 @@ use std::process::Command;
 
 use tidy::repository::{Repository, Violation};
 use tidy::{
-    avoided, circles, core, homes, internal, layers, names, orderings, prose, repository,
-    semantics, text, unsafety,
+    avoided, circles, homes, internal, layers, names, orderings, prose, repository, semantics,
+    text, unsafety,
 };
 
 struct Rule {
@@ -87,11 +86,6 @@ const RULES: &[Rule] = &[
         name: "names",
         check: names::check_unique,
         offence: ("src/a.rs", "pub struct A; mod b { pub(crate) struct A; }"),
-    },
-    Rule {
-        name: "core",
-        check: core::check_words,
-        offence: ("src/base/a.rs", "fn parse_json() {}"),
     },
     Rule { name: "words", check: homes::check_words, offence: ("src/a.rs", "fn f() { todo!() }") },
     Rule { name: "avoided", check: avoided::check, offence: ("src/a.rs", "fn is_kept() {}") },
@@ -171,14 +165,6 @@ fn no_files_of_a_room_import_each_other_in_a_circle() {
 fn semantics_names_nothing_of_the_engine() {
     let repository = Repository::on_disk(Path::new(env!("CARGO_MANIFEST_DIR")));
     assert_eq!(semantics::complaint(&repository), None);
-}
-
-#[test]
-fn makefile_lists_the_folders_of_the_core() {
-    let repository = Repository::on_disk(Path::new(env!("CARGO_MANIFEST_DIR")));
-    assert_eq!(core::other_rooms(&repository), None, "a line that the Makefile has not");
-    let marks = core::marks(&repository);
-    assert_eq!(marks, [("src/backend/mod.rs", 1), ("src/lib.rs", 3)], "what `make core` deletes");
 }
 
 #[expect(clippy::print_stderr, reason = "the report is what a person runs this for")]

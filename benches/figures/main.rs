@@ -27,8 +27,6 @@ mod raw_opencl;
 mod rounds;
 mod streams;
 mod table;
-#[path = "../../src/conformance/trusted.rs"]
-mod trusted;
 #[cfg(feature = "xpu")]
 mod xpu;
 
@@ -38,7 +36,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use accelrt::{Config, Result, Runtime, backend};
+use accelrt::{Config, Runtime};
 
 use crate::allocation::bookkeeping::Counting;
 use crate::allocation::c10::C10;

@@ -317,7 +317,9 @@ pub struct Leftover {
 pub type DoneCallback = Box<dyn FnOnce() + Send + 'static>;
 
 /// The error of `allocate_shared` on a kind without shared memory.
-pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
+#[doc(hidden)]
+#[must_use]
+pub fn no_shared_memory(kind: DeviceKind) -> Error {
     Error::Driver(DriverError::Unsupported {
         kind,
         capability: "memory that the host shares with them",

@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock};
 
 use crate::backend::contract::Backend;
 use crate::backend::cpu::CpuBackend;
-use crate::backend::null::{NullBackend, NullConfig};
 #[cfg(feature = "xpu")]
 use crate::backend::xpu::XpuBackend;
 use crate::base::config::Config;
@@ -41,7 +40,7 @@ static CONSTRUCTORS: [OnceLock<Box<MakeBackend>>; 128] = [const { OnceLock::new(
 /// Fails as [`DeviceKind::register`], and when the kind already has a backend.
 ///
 /// ```
-/// use accelrt::backend::null::{NullBackend, NullConfig};
+/// use accelrt_testing::null::{NullBackend, NullConfig};
 /// use accelrt::{Config, Runtime};
 /// accelrt::backend::register("npu", 64, |kind, _config| {
 ///     Ok(NullBackend::new(NullConfig { kind, ..NullConfig::default() }))
@@ -86,7 +85,7 @@ fn constructor(kind: DeviceKind) -> &'static OnceLock<Box<MakeBackend>> {
 /// The backends of one runtime: cpu, and at most one of each other kind. Reads take no lock.
 ///
 /// ```
-/// use accelrt::backend::null::{NullBackend, NullConfig};
+/// use accelrt_testing::null::{NullBackend, NullConfig};
 /// use accelrt::backend::registry::Registry;
 /// # use accelrt::DeviceKind;
 /// # fn with(cpu: std::sync::Arc<dyn accelrt::backend::contract::Backend>) -> accelrt::Result<()> {
@@ -190,18 +189,12 @@ impl Registry {
 }
 
 /// Wraps the backends of runtimes that are made from then on, so that tests can fail their calls.
-pub(crate) static WRAP: OnceLock<Wrap> = OnceLock::new();
+#[doc(hidden)]
+pub static WRAP: OnceLock<Wrap> = OnceLock::new();
 
-type Wrap = fn(Arc<dyn Backend>) -> Arc<dyn Backend>;
-
-/// Creates a null backend, on which a snapshot's allocations can be replayed without memory.
-///
-/// # Panics
-/// When the granularity is not a power of two of at least 64 bytes.
-#[must_use]
-pub fn accounting_backend(capacity_bytes: usize, granularity_bytes: usize) -> Arc<dyn Backend> {
-    NullBackend::new(NullConfig { capacity_bytes, granularity_bytes, ..NullConfig::default() })
-}
+/// Wraps a backend.
+#[doc(hidden)]
+pub type Wrap = fn(Arc<dyn Backend>) -> Arc<dyn Backend>;
 
 fn missing_reason(kind: DeviceKind) -> String {
     let is_builtin = BUILTINS.iter().any(|(builtin, _)| *builtin == kind);
@@ -217,8 +210,8 @@ fn missing_reason(kind: DeviceKind) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
-    use crate::backend::null::{NullBackend, NullConfig};
+    use crate::fault::{Fault, FaultBackend, FaultError, Method};
+    use crate::null::{NullBackend, NullConfig};
 
     fn null_backend(kind: DeviceKind, device_count: usize, is_gpu: bool) -> Arc<dyn Backend> {
         NullBackend::new(NullConfig { kind, is_gpu, device_count, ..NullConfig::default() })

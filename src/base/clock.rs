@@ -53,7 +53,7 @@ struct Pair {
 /// | 0 | nothing: the rate was not measured |
 /// | from [`Clock::CONVERSION_SPAN_NS`] | [`Clock::ticks_between_ns`], to a few millionths |
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     /// A [`ClockSource`]: `real`, or `Virtual`.
     source: unmodelled::AtomicU8,
     real: ClockSource,
@@ -73,7 +73,8 @@ impl Clock {
     const COUNTER: u8 = ClockSource::TimeStampCounter as u8;
     const MONOTONIC: u8 = ClockSource::Monotonic as u8;
 
-    pub(crate) fn get() -> &'static Self {
+    /// The clock of this process.
+    pub fn get() -> &'static Self {
         static CLOCK: OnceLock<Clock> = OnceLock::new();
         CLOCK.get_or_init(|| Self::with_source(ClockSource::of_this_machine()))
     }
@@ -100,7 +101,7 @@ impl Clock {
 
     /// Lets readings be of virtual time, of so many nanoseconds, until the next call; `None` ends
     /// that. Virtual and real readings have no common scale.
-    pub(crate) fn set_virtual(&self, ns: Option<u64>) {
+    pub fn set_virtual(&self, ns: Option<u64>) {
         // Relaxed, here and below: one thread at a time sets the clock, and the order of tasks on
         // several threads comes from their streams.
         self.virtual_ticks.store(ns.unwrap_or_default() | Self::VIRTUAL, Ordering::Relaxed);

@@ -62,7 +62,7 @@ pub const VARIABLES: [&str; 20] = [
 pub static KINDS_REFUSED: std::sync::OnceLock<Error> = std::sync::OnceLock::new();
 
 /// What is wrong with a variable that a room above the core reads; the same holds then.
-pub(crate) static REFUSED: std::sync::OnceLock<Error> = std::sync::OnceLock::new();
+pub static REFUSED: std::sync::OnceLock<Error> = std::sync::OnceLock::new();
 
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
 /// reads it. With a malformed variable, the first call that needs the process's runtime fails. An

@@ -25,10 +25,10 @@ impl Runtime {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::backend::null::{NullBackend, NullConfig};
     use crate::base::config::Config;
     use crate::base::device::{Device, DeviceKind};
     use crate::base::error::{DriverError, Error};
+    use crate::null::{NullBackend, NullConfig};
     use crate::runtime::Runtime;
 
     #[test]

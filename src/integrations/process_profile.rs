@@ -4,6 +4,7 @@
 //! the profile in place of the standard output.
 
 use std::path::Path;
+use std::sync::Once;
 use std::time::Duration;
 
 use crate::base::sync::{LockRank, Mutex};
@@ -12,7 +13,6 @@ use crate::observe::output_file;
 use crate::observe::profiler::Profile;
 use crate::runtime::process_hooks::{self, ProcessHooks};
 use crate::runtime::{Runtime, report};
-use crate::testing::process;
 
 /// How long the end of the process waits for the times of devices.
 const DEVICES: Duration = Duration::from_millis(100);
@@ -31,15 +31,16 @@ static PROFILE: Mutex<Option<Running>> = Mutex::new(LockRank::Runtime, None);
 /// Lets `ACCELRT_PROFILE=FILE` profile the process's runtime from its first use to its shutdown,
 /// which writes the trace to the file, unless nothing happened. Called before that first use;
 /// accelrt's Python module does. With `MKL_VERBOSE` or `ONEDNN_VERBOSE` calls of these libraries
-/// are in the trace, and the lines about them are not printed. `ACCELRT_CPU_SCHEDULE` is heeded
-/// too: the process's runtime then follows that [schedule](crate::testing::Schedule).
+/// are in the trace, and the lines about them are not printed.
+/// Later calls have no effect.
 pub fn watch_environment() {
-    process::check_environment();
-    process_hooks::register(ProcessHooks { begin, end, num_running: || 0 });
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        process_hooks::register(ProcessHooks { begin, end, ..ProcessHooks::default() });
+    });
 }
 
-pub(crate) fn begin(runtime: &Runtime) {
-    process::begin(runtime);
+fn begin(runtime: &Runtime) {
     let Some(file) = runtime.config().profile.clone() else { return };
     let (mut captures, mut refusals) = (Vec::new(), Vec::new());
     for library in [VerboseLibrary::Mkl, VerboseLibrary::OneDnn] {
@@ -59,7 +60,7 @@ pub(crate) fn begin(runtime: &Runtime) {
 }
 
 /// Returns what is to be told about what could not be captured or written.
-pub(crate) fn end() -> Option<String> {
+fn end() -> Option<String> {
     let running = PROFILE.lock().take()?;
     let Running { profile, file, captures, mut refusals } = running;
     let trace = profile.stop_after_devices(DEVICES);

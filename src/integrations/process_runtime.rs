@@ -1,4 +1,4 @@
-//! What happens at the begin and the end of the process's runtime, for a process with bindings.
+//! A warning of a second copy of accelrt in the process.
 //!
 //! Each copy of this crate in a process, as a library for C beside Python's module, has a runtime
 //! of its own: their streams and memory know nothing of each other. The first one leaves a mark, a
@@ -8,8 +8,8 @@
 
 use std::io::Write;
 use std::ptr;
+use std::sync::Once;
 
-use crate::integrations::process_profile;
 use crate::runtime::Runtime;
 use crate::runtime::process_hooks::{self, ProcessHooks};
 
@@ -17,15 +17,14 @@ use crate::runtime::process_hooks::{self, ProcessHooks};
 const MARK: &str = "/memfd:accelrt-runtime";
 const NAME: &std::ffi::CStr = c"accelrt-runtime";
 
-/// Lets the process's runtime begin and end as [`begin`] and [`end`] have it. Without an effect
-/// behind its begin, and where a binding has registered more.
+/// Lets the begin of the process's runtime warn of another one in the process. Later calls have no
+/// effect.
 pub fn watch() {
-    process_hooks::register(ProcessHooks { begin, end, num_running: || 0 });
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| process_hooks::register(ProcessHooks { begin, ..ProcessHooks::default() }));
 }
 
-/// Starts the profile that the environment asks for, and warns of another runtime.
-pub fn begin(runtime: &Runtime) {
-    process_profile::begin(runtime);
+fn begin(_runtime: &Runtime) {
     if is_marked() {
         let _ = writeln!(
             std::io::stderr(),
@@ -35,12 +34,6 @@ pub fn begin(runtime: &Runtime) {
     } else {
         mark();
     }
-}
-
-/// Ends the profile. Returns what is to be told of it.
-#[must_use]
-pub fn end() -> Option<String> {
-    process_profile::end()
 }
 
 /// False too where the list of mappings cannot be read.

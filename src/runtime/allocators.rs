@@ -312,8 +312,8 @@ mod tests {
     use super::*;
     use crate::Config;
     use crate::backend::contract::Backend;
-    use crate::backend::fault::{FaultBackend, Method};
-    use crate::backend::null::{NullBackend, NullConfig};
+    use crate::fault::{FaultBackend, Method};
+    use crate::null::{NullBackend, NullConfig};
 
     #[test]
     fn new_settings_wait_for_no_thread_under_the_runtimes_lock() {

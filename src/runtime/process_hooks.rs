@@ -1,11 +1,14 @@
-//! What another module wants to do when the process's runtime begins and when it has finished.
+//! What other crates do when the process's runtime begins and when it has finished.
 
 use std::sync::OnceLock;
 
 use crate::runtime::{Runtime, report};
 
 /// Called once each, on the thread that begins or ends the runtime.
-#[derive(Debug)]
+///
+/// The hooks of several crates are called in the order of their registration, and their `end`s in
+/// the opposite order.
+#[derive(Clone, Copy, Debug)]
 pub struct ProcessHooks {
     /// Called before anyone else gets the process's runtime.
     pub begin: fn(&Runtime),
@@ -15,26 +18,37 @@ pub struct ProcessHooks {
     pub num_running: fn() -> usize,
 }
 
-static HOOKS: OnceLock<ProcessHooks> = OnceLock::new();
+impl Default for ProcessHooks {
+    /// Hooks without an effect.
+    fn default() -> Self {
+        Self { begin: |_| {}, end: || None, num_running: || 0 }
+    }
+}
 
-/// Registers hooks. Later registrations, and those behind the begin, have no effect.
-#[cfg(not(loom))] // only the profiler calls this, which loom builds lack
+/// One for each crate that registers hooks.
+static HOOKS: [OnceLock<ProcessHooks>; 8] = [const { OnceLock::new() }; 8];
+
+/// Registers hooks. Those registered after the begin of the process's runtime miss it.
+///
+/// # Panics
+/// When all places are taken: a crate registers once.
 pub fn register(hooks: ProcessHooks) {
-    HOOKS.get_or_init(|| hooks);
+    let is_placed = HOOKS.iter().any(|place| place.set(hooks).is_ok());
+    assert!(is_placed, "more than {} crates register hooks", HOOKS.len());
+}
+
+fn hooks() -> impl DoubleEndedIterator<Item = &'static ProcessHooks> {
+    HOOKS.iter().filter_map(OnceLock::get)
 }
 
 pub(super) fn begin(runtime: &Runtime) {
-    if let Some(hooks) = HOOKS.get() {
-        (hooks.begin)(runtime);
-    }
+    hooks().for_each(|hooks| (hooks.begin)(runtime));
 }
 
 pub(super) fn num_running() -> usize {
-    HOOKS.get().map_or(0, |hooks| (hooks.num_running)())
+    hooks().map(|hooks| (hooks.num_running)()).sum()
 }
 
 pub(super) fn end() {
-    if let Some(text) = HOOKS.get().and_then(|hooks| (hooks.end)()) {
-        report::line(&text);
-    }
+    hooks().rev().filter_map(|hooks| (hooks.end)()).for_each(|text| report::line(&text));
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use accelrt::allocator::{CachingAllocator, PoolId, PoolOptions, Request};
 use accelrt::backend::contract::Backend;
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{AllocatorConfig, Config, Device, DeviceKind, Runtime};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::support::{Bench, KIB, MIB};
 

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use accelrt::Error;
 use accelrt::allocator::{CachingAllocator, PoolId, PoolOptions, Request};
-use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{Device, DeviceKind};
+use accelrt_testing::fault::{Fault, FaultBackend, FaultError, Method};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::support::{Bench, MIB};
 

@@ -12,9 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use accelrt::allocator::{Allocated, CachingAllocator, Request};
-use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{NullBackend, NullConfig, ResourceCounts, Reuse};
 use accelrt::{Device, DeviceKind};
+use accelrt_testing::fault::{Fault, FaultBackend, FaultError, Method};
+use accelrt_testing::null::{NullBackend, NullConfig, ResourceCounts, Reuse};
 
 use crate::support::MIB;
 use crate::watchdog::finishes_within;

@@ -7,9 +7,9 @@
 use std::sync::{Arc, Barrier};
 
 use accelrt::allocator::{Allocated, CachingAllocator, Request};
-use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{Device, DeviceKind, Error, MemoryError};
+use accelrt_testing::fault::{Fault, FaultBackend, FaultError, Method};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::hang::Watchdog;
 use crate::numbers::Numbers;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use accelrt::allocator::{CachingAllocator, Request};
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{Device, DeviceKind};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::support::MIB;
 

@@ -1,8 +1,8 @@
 //! Private pools, and the table of specification 2.10.
 
 use accelrt::allocator::{Allocated, PoolId, PoolOptions, Request};
-use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, MemPool, Runtime};
+use accelrt_testing::null::{CompletionMode, NullBackend, NullConfig};
 
 use crate::hang::Watchdog;
 use crate::support::{Bench, MIB};

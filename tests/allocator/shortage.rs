@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use accelrt::allocator::{CachingAllocator, PoolId, PoolOptions, Request};
-use accelrt::backend::fault::{FaultBackend, Method};
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{AllocatorConfig, Device, DeviceKind, Error, MemoryError};
+use accelrt_testing::fault::{FaultBackend, Method};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::pools::POOL;
 use crate::support::{Bench, KIB, MIB};

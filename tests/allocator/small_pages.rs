@@ -1,7 +1,7 @@
 //! Pages smaller than 2 MiB, of which the smaller pieces have some to themselves.
 
 use accelrt::allocator::{PoolId, PoolOptions, Request};
-use accelrt::backend::null::NullConfig;
+use accelrt_testing::null::NullConfig;
 
 use crate::free_memory::most_bytes;
 use crate::numbers::Numbers;

@@ -1,10 +1,10 @@
 //! Requests that make no sense: errors, never panics.
 
 use accelrt::allocator::Request;
-use accelrt::backend::null::NullConfig;
 use accelrt::{
     Config, ConfigError, Device, DriverError, Error, MemoryError, PoolId, PoolOptions, Runtime,
 };
+use accelrt_testing::null::NullConfig;
 
 use crate::free_memory::most_bytes;
 use crate::scheduled::scheduled;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use accelrt::allocator::{Allocated, CachingAllocator, Request, Statistics};
-use accelrt::backend::null::{NullBackend, NullConfig, ResourceCounts};
 use accelrt::{AllocatorConfig, Device, DeviceKind, Error};
+use accelrt_testing::null::{NullBackend, NullConfig, ResourceCounts};
 
 use crate::hang::Watchdog;
 

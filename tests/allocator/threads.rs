@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use accelrt::allocator::{Allocated, Request};
-use accelrt::backend::null::{NullConfig, Reuse};
+use accelrt_testing::null::{NullConfig, Reuse};
 
 use crate::numbers::Numbers;
 use crate::seed::seed;

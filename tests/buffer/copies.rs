@@ -143,7 +143,7 @@ fn a_stream_of_a_device_that_is_not_concerned_is_refused() {
 
 #[test]
 fn a_stream_of_the_cpu_does_not_touch_memory_of_another_kind() {
-    let machine = Machine::null(accelrt::backend::null::CompletionMode::AtOnce);
+    let machine = Machine::null(accelrt_testing::null::CompletionMode::AtOnce);
     let cpu_stream = machine.runtime.stream(CPU).unwrap();
     let on_cpu = machine.runtime.zeros(8, CPU).unwrap();
     let on_null = machine.runtime.zeros(8, machine.device()).unwrap();
@@ -264,7 +264,7 @@ fn copy_receives_the_failure_that_covers_it() {
 
 #[test]
 fn a_refusal_of_the_device_is_the_streams_failure() {
-    use accelrt::backend::fault::{Fault, FaultError, Method};
+    use accelrt_testing::fault::{Fault, FaultError, Method};
     for machine in Machine::each() {
         let (buffer, stream) =
             (machine.runtime.empty(9, machine.device()).unwrap(), machine.stream());

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 
-use accelrt::backend::null::CompletionMode;
 use accelrt::{Buffer, Config, Device, Error, MemoryError, Runtime, StreamGuard};
+use accelrt_testing::null::CompletionMode;
 
 use crate::numbers::Numbers;
 use crate::scheduled::scheduled;

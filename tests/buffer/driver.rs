@@ -1,7 +1,7 @@
 //! Kinds whose tasks only submit: memory and owners are kept until the device is done.
 
-use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::backend::null::CompletionMode;
+use accelrt_testing::fault::{Fault, FaultError, Method};
+use accelrt_testing::null::CompletionMode;
 
 use crate::support::{Drops, Machine};
 

@@ -6,9 +6,9 @@
 
 use std::fmt::Write;
 
-use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::backend::null::CompletionMode;
 use accelrt::{Error, Result};
+use accelrt_testing::fault::{Fault, FaultError, Method};
+use accelrt_testing::null::CompletionMode;
 
 use crate::pattern::pattern;
 use crate::support::{Drops, Machine, finishes};

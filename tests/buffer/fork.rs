@@ -4,8 +4,8 @@
 
 use std::process::Command;
 
-use accelrt::backend::fault::Method;
 use accelrt::{Error, RuntimeError};
+use accelrt_testing::fault::Method;
 
 use crate::child::{End, in_child};
 use crate::gate::Gate;

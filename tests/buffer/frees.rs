@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::sync::mpsc;
 
-use accelrt::backend::null::CompletionMode;
 use accelrt::{Buffer, Config, Error, Event, Runtime, Stream, StreamError, StreamGuard};
+use accelrt_testing::null::CompletionMode;
 
 use crate::gate::Gate;
 use crate::scheduled::scheduled;

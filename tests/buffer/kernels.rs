@@ -4,12 +4,12 @@
 #![expect(unsafe_code, reason = "launches kernels, which here execute nothing")]
 
 use accelrt::backend::contract::{Address, LaunchArgument, LaunchSize, ValueBytes};
-use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::backend::null::CompletionMode;
 use accelrt::{
     Argument, Device, DriverError, Error, Kernel, KernelArgument, MemoryError, ProgramSource,
     Result, RuntimeError, Stream,
 };
+use accelrt_testing::fault::{Fault, FaultError, Method};
+use accelrt_testing::null::CompletionMode;
 
 use crate::support::{CPU, Machine};
 

@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
-use accelrt::backend::fault::Method;
-use accelrt::backend::null::CompletionMode;
 use accelrt::{Error, FfiCall, MemoryError, RuntimeError};
+use accelrt_testing::fault::Method;
+use accelrt_testing::null::CompletionMode;
 
 use crate::gate::Gate;
 use crate::support::{CPU, Machine, enqueue_failure, finishes, stream_error};

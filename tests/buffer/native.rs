@@ -3,9 +3,9 @@
 //! Goal: memory that queued tasks still use is handed out only behind them, and moves only when
 //! they are done. Method: gates hold the streams that use it, on a device that has no more.
 
-use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::backend::null::CompletionMode;
 use accelrt::{Buffer, Config, Error, Event, RuntimeError};
+use accelrt_testing::fault::{Fault, FaultError, Method};
+use accelrt_testing::null::CompletionMode;
 
 use crate::gate::Gate;
 use crate::support::{Machine, finishes};

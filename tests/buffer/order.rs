@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use accelrt::backend::fault::Method;
 use accelrt::{Buffer, Completion, Config, Error, MemoryError, RawType, Stream, Transfer};
+use accelrt_testing::fault::Method;
 
 use crate::numbers::Numbers;
 use crate::seed::seed;
@@ -257,7 +257,7 @@ fn an_order_takes_no_failure_over() {
 fn streams_of_two_kinds_run_one_behind_the_other_on_memory_of_the_host() {
     // Goal: what no device can wait for is parked and resumed. Method: a driver's stream reads what
     // a stream of the host's writes, and the other way round.
-    use accelrt::backend::null::CompletionMode::{AtOnce, WhenAsked};
+    use accelrt_testing::null::CompletionMode::{AtOnce, WhenAsked};
     finishes(|| {
         for completion in [AtOnce, WhenAsked { polls: 2 }] {
             let machine = Machine::null(completion);

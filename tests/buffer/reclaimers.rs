@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use accelrt::allocator::PoolOptions;
-use accelrt::backend::fault::Method;
-use accelrt::backend::null::CompletionMode;
 use accelrt::{Buffer, Config, Device, Error, MemPool, MemoryError, Runtime};
+use accelrt_testing::fault::Method;
+use accelrt_testing::null::CompletionMode;
 
 use crate::gate::Gate;
 use crate::support::{self, Machine, finishes};

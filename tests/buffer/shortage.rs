@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use accelrt::backend::fault::Method;
-use accelrt::backend::null::CompletionMode;
 use accelrt::{Config, Device, Error, MemoryError, Runtime};
+use accelrt_testing::fault::Method;
+use accelrt_testing::null::CompletionMode;
 
 use crate::gate::Gate;
 use crate::scheduled::scheduled;

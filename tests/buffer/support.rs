@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
-use accelrt::backend::fault::FaultBackend;
-use accelrt::backend::null::{CompletionMode, Launched, NullBackend, NullConfig, ResourceCounts};
 use accelrt::{Config, Device, DeviceKind, Error, Runtime, Stream, StreamError, StreamFailure};
+use accelrt_testing::fault::FaultBackend;
+use accelrt_testing::null::{CompletionMode, Launched, NullBackend, NullConfig, ResourceCounts};
 
 use crate::scheduled::scheduled;
 use crate::watchdog::finishes_within;

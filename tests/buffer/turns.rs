@@ -9,7 +9,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use accelrt::Buffer;
-use accelrt::backend::fault::Method;
+use accelrt_testing::fault::Method;
 
 use crate::support::{CPU, Machine, finishes};
 

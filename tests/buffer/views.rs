@@ -4,8 +4,8 @@ use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
-use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceError, DeviceKind, Error, MemoryError, Runtime, StreamGuard};
+use accelrt_testing::null::{CompletionMode, NullBackend, NullConfig};
 
 use crate::edges::edges;
 use crate::support::{CAPACITY, Machine};

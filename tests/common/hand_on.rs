@@ -1,7 +1,7 @@
 //! For backends of tests that hand most calls on to the one inside: `self.inner`.
 
 #[macro_use]
-#[path = "../../src/conformance/unsafe_methods.rs"]
+#[path = "../../crates/accelrt-testing/src/unsafe_methods.rs"]
 mod unsafe_methods;
 
 /// Unsafe methods that only call the one inside.

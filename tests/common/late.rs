@@ -9,8 +9,8 @@ use accelrt::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo, PointerOwner,
     PriorityRange, StreamHandle, Work,
 };
-use accelrt::backend::null::NullBackend;
 use accelrt::{DeviceKind, Result};
+use accelrt_testing::null::NullBackend;
 
 /// Hands everything on but `when_done`.
 pub(crate) struct LateBackend {

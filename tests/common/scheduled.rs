@@ -4,8 +4,6 @@
 //! schedule until the next one is, and no worker runs its tasks: tests run one after the other, and
 //! what waits outside of the API makes steps meanwhile (`steps.rs`). `tests/schedules/suites.py`
 //! runs the suites like that.
-
-#[cfg(not(core_alone))]
 use std::sync::PoisonError;
 
 use accelrt::Runtime;
@@ -17,10 +15,8 @@ pub(crate) fn scheduled(runtime: Runtime) -> Runtime {
     }
     runtime
 }
-
-#[cfg(not(core_alone))]
 fn follow(runtime: &Runtime, text: &str) {
-    let schedule: accelrt::testing::Schedule = text.parse().expect("a schedule");
+    let schedule: accelrt_testing::Schedule = text.parse().expect("a schedule");
     let mut followed = counted::FOLLOWED.lock().unwrap_or_else(PoisonError::into_inner);
     followed.end(); // a process follows one at a time
     followed.scheduled = Some(schedule.start(runtime).unwrap());
@@ -28,14 +24,13 @@ fn follow(runtime: &Runtime, text: &str) {
 }
 
 /// How many choices each test's schedules made, for `suites.py`.
-#[cfg(not(core_alone))]
 mod counted {
     use std::fs::OpenOptions;
     use std::io::Write;
     use std::sync::{Mutex, PoisonError};
     use std::thread;
 
-    use accelrt::testing::Scheduled;
+    use accelrt_testing::Scheduled;
 
     pub(super) static FOLLOWED: Mutex<Followed> =
         Mutex::new(Followed { scheduled: None, num_choices: 0, num_told: 0 });
@@ -78,10 +73,4 @@ mod counted {
             file.write_all(format!("{name} {num_choices}\n").as_bytes()).unwrap();
         }
     }
-}
-
-/// `make core` has deleted schedules.
-#[cfg(core_alone)]
-fn follow(_: &Runtime, text: &str) {
-    panic!("nothing follows {text}");
 }

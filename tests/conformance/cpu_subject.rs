@@ -17,5 +17,5 @@ pub(crate) fn cpu(device_count: usize) -> Arc<CpuBackend> {
     CpuBackend::new(&config).unwrap()
 }
 
-accelrt::conformance!(one_device, cpu(1));
-accelrt::conformance!(four_devices, cpu(4));
+accelrt_testing::conformance!(one_device, cpu(1));
+accelrt_testing::conformance!(four_devices, cpu(4));

@@ -2,8 +2,8 @@
 
 use accelrt::Config;
 use accelrt::backend::xpu::XpuBackend;
-use accelrt::conformance::Subject;
 use accelrt::size::MIB;
+use accelrt_testing::conformance::Subject;
 
 use crate::fake::Fake;
 
@@ -19,8 +19,8 @@ pub(crate) fn fake(settings: &str) -> Subject {
     })
 }
 
-accelrt::conformance!(fake_xpu, fake("devices=3,priorities=1"));
-accelrt::conformance!(
+accelrt_testing::conformance!(fake_xpu, fake("devices=3,priorities=1"));
+accelrt_testing::conformance!(
     busy_fake_xpu,
     fake("command_us=50,inline_callbacks=1,most_align=128,shared=0")
 );

@@ -1,6 +1,7 @@
 //! The conformance kit on our own kinds: what every backend has to do, on cpu, null and xpu.
 //!
-//! The tests themselves stand in `src/conformance`, for makers of devices as well.
+//! The tests themselves are in `crates/accelrt-testing/src/conformance`, for makers of devices as
+//! well.
 
 mod cpu_subject;
 #[cfg(feature = "xpu")]

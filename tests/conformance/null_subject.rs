@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
-use accelrt::backend::fault::FaultBackend;
-use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig, ResourceCounts};
-use accelrt::conformance::{Subject, report};
+use accelrt_testing::conformance::{Subject, report};
+use accelrt_testing::fault::FaultBackend;
+use accelrt_testing::null::{CompletionMode, NullBackend, NullConfig, ResourceCounts};
 
 fn null(config: NullConfig, wrap: fn(Arc<NullBackend>) -> Arc<dyn Backend>) -> Subject {
     let null = NullBackend::new(config);
@@ -35,8 +35,8 @@ fn the_kit_asks_no_more_memory_than_a_small_device_has() {
     assert!(table.is_passed(), "{table}");
 }
 
-accelrt::conformance!(at_once, null(NullConfig::default(), |null| null));
-accelrt::conformance!(when_asked, null(when_asked(), |null| null));
-accelrt::conformance!(four_devices, null(of_four_devices(), |null| null));
+accelrt_testing::conformance!(at_once, null(NullConfig::default(), |null| null));
+accelrt_testing::conformance!(when_asked, null(when_asked(), |null| null));
+accelrt_testing::conformance!(four_devices, null(of_four_devices(), |null| null));
 // A fault layer without a planned fault: it must not be noticed.
-accelrt::conformance!(behind_faults, null(when_asked(), |null| FaultBackend::new(null)));
+accelrt_testing::conformance!(behind_faults, null(when_asked(), |null| FaultBackend::new(null)));

@@ -6,11 +6,11 @@
 use std::sync::{Arc, Once};
 
 use accelrt::backend::contract::Backend;
-use accelrt::backend::fault::FaultBackend;
 use accelrt::backend::xpu::XpuBackend;
-use accelrt::conformance::Subject;
 use accelrt::size::MIB;
 use accelrt::{Config, DeviceKind};
+use accelrt_testing::conformance::Subject;
+use accelrt_testing::fault::FaultBackend;
 
 /// Every device, of 256 MiB each.
 fn xpu(wrap: fn(Arc<XpuBackend>) -> Arc<dyn Backend>) -> Subject {
@@ -42,13 +42,13 @@ fn print_devices(backend: &dyn Backend) {
     });
 }
 
-accelrt::conformance!(
+accelrt_testing::conformance!(
     every_device,
     xpu(|xpu| xpu),
     ignore = "needs an OpenCL runtime: make test-xpu"
 );
 // A fault layer without a planned fault: it must not be noticed.
-accelrt::conformance!(
+accelrt_testing::conformance!(
     behind_faults,
     xpu(|xpu| FaultBackend::new(xpu)),
     ignore = "needs an OpenCL runtime: make test-xpu"

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
-use accelrt::backend::fault::{FaultBackend, Method};
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{Config, ConfigError, Device, DeviceError, DeviceKind, Error, Runtime};
+use accelrt_testing::fault::{FaultBackend, Method};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::gate::Gate;
 use crate::scheduled::scheduled;

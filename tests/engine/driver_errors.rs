@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::backend::null::{CompletionMode, ResourceCounts};
 use accelrt::{
     Buffer, Config, Device, DriverError, Error, Event, FailureCause, Runtime, Stream, StreamError,
     StreamFailure,
 };
+use accelrt_testing::fault::{Fault, FaultError, Method};
+use accelrt_testing::null::{CompletionMode, ResourceCounts};
 
 use crate::driver_kind::Driver;
 use crate::support::{finishes, stream_error};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
-use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig, ResourceCounts};
 use accelrt::{
     Config, Device, DeviceKind, DriverError, Error, Event, Runtime, Stream, StreamError,
 };
+use accelrt_testing::fault::{Fault, FaultBackend, FaultError, Method};
+use accelrt_testing::null::{CompletionMode, NullBackend, NullConfig, ResourceCounts};
 
 use crate::support::{CPU, enqueue_question, finishes, stream_error};
 

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{
     Config, Device, DeviceKind, Error, Event, EventError, Runtime, RuntimeError, StreamError,
 };
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::gate::Gate;
 use crate::support::{

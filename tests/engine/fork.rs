@@ -11,12 +11,12 @@ use std::thread;
 use accelrt::allocator::snapshot::Snapshot;
 use accelrt::allocator::{CachingAllocator, Request, Statistics};
 use accelrt::backend::contract::Backend;
-use accelrt::backend::fault::{FaultBackend, Method};
-use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::{
     AllocatorConfig, Config, DeviceKind, Error, Event, MemPool, PoolOptions, Runtime, RuntimeError,
     Stream,
 };
+use accelrt_testing::fault::{FaultBackend, Method};
+use accelrt_testing::null::{CompletionMode, NullBackend, NullConfig};
 
 use crate::child::{self, End};
 use crate::gate::Gate;
@@ -87,7 +87,6 @@ fn assert_refusals(runtime: &Runtime, stream: &Stream, event: &Event) {
     assert_bad_fork("record of a new event", stream.record_event());
     assert_bad_fork("wait_event", stream.wait_event(event));
     assert_bad_fork("wait_stream", stream.wait_stream(stream));
-    #[cfg(not(core_alone))]
     assert_bad_fork("scope", stream.scope(|_| ()));
     assert_bad_fork("device synchronise", runtime.synchronize(CPU));
     assert_bad_fork("stream", runtime.stream(CPU));

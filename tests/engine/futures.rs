@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use accelrt::backend::fault::{Fault, FaultError, Method};
 use accelrt::{Config, DriverError, Error, Event, EventFuture, Result, Runtime, RuntimeError};
+use accelrt_testing::fault::{Fault, FaultError, Method};
 use futures::executor::{LocalPool, block_on};
 use futures::future::join_all;
 use futures::task::LocalSpawnExt;

@@ -58,7 +58,6 @@ fn every_form_of_wait_helps() {
         assert_helps(&|stream| stream.synchronize().unwrap());
         assert_helps(&|stream| stream.synchronize_unless(&mut || false).unwrap());
         assert_helps(&|stream| stream.record_event().unwrap().synchronize().unwrap());
-        #[cfg(not(core_alone))]
         assert_helps(&|stream| stream.scope(|_| ()).unwrap());
     });
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use accelrt::backend::contract::Backend;
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{Config, ConfigError, Error, Runtime, RuntimeError, Stream};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::driver_kind::Driver;
 use crate::gate::Gate;

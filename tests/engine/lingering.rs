@@ -14,8 +14,8 @@ use accelrt::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo, PointerOwner,
     PriorityRange, StreamHandle, Turn, Work,
 };
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, Result, Runtime, Stream};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 /// Turns after which a stream knows that its tasks are short, though this thread lost its processor
 /// in the first, and before it measures the next: of long ones a thread would execute none.

@@ -55,7 +55,6 @@ mod panics;
 mod places;
 mod priorities;
 mod receipts;
-#[cfg(not(core_alone))] // which has none
 mod scopes;
 mod shutdown;
 mod streams;

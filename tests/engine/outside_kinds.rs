@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
-use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::backend::register;
 use accelrt::backend::registry::register_backend;
 use accelrt::{
     Config, Device, DeviceError, DeviceKind, Error, Event, Runtime, StreamGuard, parse_device,
 };
+use accelrt_testing::fault::{Fault, FaultBackend, FaultError, Method};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::process::{self, stderr_of_success};
 use crate::support::{CPU, finishes, workers};

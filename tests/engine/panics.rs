@@ -10,9 +10,9 @@ use std::sync::mpsc;
 use std::thread;
 
 use accelrt::backend::cpu::CpuBackend;
-use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::ResourceCounts;
 use accelrt::{Buffer, Completion, Config, Event, FailureCause, ProgramSource, Runtime, Stream};
+use accelrt_testing::fault::{Fault, FaultBackend, FaultError, Method};
+use accelrt_testing::null::ResourceCounts;
 
 use crate::driver_kind::Driver;
 use crate::gate::Gate;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::thread;
 
 use accelrt::backend::contract::Backend;
-use accelrt::backend::fault::{FaultBackend, Method};
-use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::backend::registry::register_backend;
 use accelrt::{
     Device, DeviceError, DeviceGuard, DeviceKind, Error, MemPool, PoolId, PoolOptions, Runtime,
     RuntimeError, StreamGuard,
 };
+use accelrt_testing::fault::{FaultBackend, Method};
+use accelrt_testing::null::{CompletionMode, NullBackend, NullConfig};
 
 use crate::child::{End, in_child};
 use crate::process;

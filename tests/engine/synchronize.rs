@@ -71,7 +71,6 @@ fn inside_a_task_waiting_for_its_own_stream_is_an_error_in_every_form() {
                 inside.synchronize(),
                 inside.record_event().unwrap().synchronize(),
                 device.synchronize(CPU),
-                #[cfg(not(core_alone))]
                 inside.scope(|_| ()),
             ]
         };

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
-use accelrt::backend::fault::{FaultBackend, Method};
-use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::{Config, Error, Event, Result, Runtime, RuntimeError, Stream, StreamError};
+use accelrt_testing::fault::{FaultBackend, Method};
+use accelrt_testing::null::{CompletionMode, NullBackend, NullConfig};
 
 use crate::driver_kind::{Driver, with_each_completion};
 use crate::gate::Gate;

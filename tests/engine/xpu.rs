@@ -8,12 +8,12 @@
 use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
-use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method, Repeat};
 use accelrt::backend::xpu::XpuBackend;
 use accelrt::{
     Buffer, Config, Device, DeviceKind, Error, Event, MemoryError, Result, Runtime, RuntimeError,
     Stream,
 };
+use accelrt_testing::fault::{Fault, FaultBackend, FaultError, Method, Repeat};
 
 use crate::fork::in_child;
 use crate::process;

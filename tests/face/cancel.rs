@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{
     Completion, Config, Device, DeviceKind, Error, Event, FailureCause, Result, Runtime,
     RuntimeError, Stream, StreamError, StreamFailure,
 };
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::gate::Gate;
 use crate::support::{CPU, finishes, streams, workers};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, ErrorKind, Result, Runtime};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::gate::Gate;
 use crate::support::{CPU, finishes, streams, workers};

@@ -1,10 +1,10 @@
 //! What `enqueue_with` and typed buffers refuse: nothing is enqueued, and the error says why.
 
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{
     Buffer, Config, Device, DeviceKind, DriverError, Error, MemoryError, Result, Runtime,
     RuntimeError, Stream, Transfer,
 };
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::support::{CPU, streams, typed, workers};
 

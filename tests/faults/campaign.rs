@@ -6,8 +6,8 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Mutex, Once};
 use std::time::Duration;
 
-use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method, Repeat};
 use accelrt::{Error, RuntimeError, StreamError};
+use accelrt_testing::fault::{Fault, FaultBackend, FaultError, Method, Repeat};
 
 use crate::asked::asked;
 use crate::laws;

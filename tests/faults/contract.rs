@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use accelrt::backend::fault::Method;
+use accelrt_testing::fault::Method;
 
 /// Every file of the contract.
 static CONTRACT: LazyLock<String> = LazyLock::new(|| {

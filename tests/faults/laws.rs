@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use accelrt::backend::contract::{Backend, Leftover};
-use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::backend::null::ResourceCounts;
 use accelrt::{
     DriverError, Error, EventError, FailureCause, MemoryError, StreamError, StreamFailure,
 };
+use accelrt_testing::fault::{Fault, FaultError, Method};
+use accelrt_testing::null::ResourceCounts;
 
 use crate::scenarios::Scenario;
 use crate::world::{Machine, World};

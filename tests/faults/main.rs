@@ -18,16 +18,13 @@ mod ledger;
 mod planted;
 mod scenarios;
 mod table;
-#[path = "../../src/conformance/trusted.rs"]
-mod trusted;
 #[path = "../common/watchdog.rs"]
 #[expect(dead_code, reason = "the campaign says itself which run hangs")]
 mod watchdog;
 mod world;
 
-use accelrt::backend::fault::Method;
-use accelrt::backend::null::CompletionMode;
-use accelrt::{Result, backend};
+use accelrt_testing::fault::Method;
+use accelrt_testing::null::CompletionMode;
 
 use crate::campaign::Campaign;
 use crate::world::Kind;

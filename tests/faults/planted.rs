@@ -10,7 +10,7 @@ use crate::scenarios::Scenario;
 use crate::world::{Kind, World, locked};
 
 const CPU: Kind = Kind::Cpu;
-const NULL: Kind = Kind::Null(accelrt::backend::null::CompletionMode::WhenAsked { polls: 1 });
+const NULL: Kind = Kind::Null(accelrt_testing::null::CompletionMode::WhenAsked { polls: 1 });
 
 /// Keeps something for good where a leak checker finds it.
 fn keep(thing: impl Send + 'static) {

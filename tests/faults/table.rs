@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use accelrt::backend::fault::Method;
+use accelrt_testing::fault::Method;
 
 /// The name of the row for faults of any method.
 const ANY: &str = "any method";

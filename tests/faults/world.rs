@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accelrt::backend::contract::{Backend, Turn, Work};
 use accelrt::backend::cpu::CpuBackend;
-use accelrt::backend::fault::{FaultBackend, FaultError, Method};
-use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::{Completion as Finish, Config, Device, DeviceKind, Error, Event, Result};
 use accelrt::{Runtime, ShutdownReport, Stream};
+use accelrt_testing::fault::{FaultBackend, FaultError, Method};
+use accelrt_testing::null::{CompletionMode, NullBackend, NullConfig};
 
 use crate::ledger::{Ledger, TaskId};
 use crate::scenarios::Scenario;
-use crate::trusted::Trusted;
+use accelrt_testing::trusted::Trusted;
 
 /// Capacity of each device: so little that a scenario runs out of it.
 pub(crate) const CAPACITY_BYTES: usize = 64 << 20;

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{CompletionMode as Late, NullBackend, NullConfig};
 use accelrt::{
     Completion, Config, Device, DriverError, Error, FailureCause, Runtime, RuntimeError,
     StreamError,
 };
+use accelrt_testing::fault::{Fault, FaultBackend, FaultError, Method};
+use accelrt_testing::null::{CompletionMode as Late, NullBackend, NullConfig};
 
 use crate::late::LateBackend;
 use crate::plain::Plain;

@@ -173,7 +173,7 @@ fn a_waiting_thread_that_is_deep_in_its_stack_executes_no_native_calls() {
 
 #[test]
 fn kinds_that_do_not_run_on_the_host_refuse_and_name_what_to_use() {
-    let runtime = runtime_with_null(accelrt::backend::null::CompletionMode::AtOnce);
+    let runtime = runtime_with_null(accelrt_testing::null::CompletionMode::AtOnce);
     let refusal = launch(&null_stream(&runtime), call(answer as _, &[0.into()])).unwrap_err();
     assert!(matches!(refusal, Error::Driver(DriverError::Unsupported { .. })), "{refusal}");
     let message = refusal.to_string();

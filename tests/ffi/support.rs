@@ -4,10 +4,10 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::{
     Argument, Config, Device, DeviceKind, Error, FfiCall, Result, Runtime, Stream, StreamError,
 };
+use accelrt_testing::null::{CompletionMode, NullBackend, NullConfig};
 
 use crate::plain::Plain;
 

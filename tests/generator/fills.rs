@@ -2,10 +2,10 @@
 
 use std::sync::mpsc;
 
-use accelrt::backend::fault::Method;
 use accelrt::{
     Config, Error, FloatType, GeneratorError, MemoryError, RawType, Runtime, RuntimeError,
 };
+use accelrt_testing::fault::Method;
 
 use crate::seed::seed;
 use crate::support::{CPU, Fill, Machine};

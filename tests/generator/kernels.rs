@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use accelrt::backend::contract::{Address, LaunchArgument, LaunchSize, ValueBytes};
-use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::backend::null::{Launched, NullBackend, NullConfig};
 use accelrt::{Config, DeviceKind, DriverError, Error, FloatType, GeneratorError, RawType};
+use accelrt_testing::fault::{Fault, FaultError, Method};
+use accelrt_testing::null::{Launched, NullBackend, NullConfig};
 
 use crate::support::{CPU, Fill, Machine};
 

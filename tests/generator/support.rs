@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
-use accelrt::backend::fault::FaultBackend;
 use accelrt::{Buffer, Config, Device, FloatType, Generator, RawType, Result, Runtime, Stream};
+use accelrt_testing::fault::FaultBackend;
 
 pub(crate) const CPU: Device = Device::cpu(0);
 

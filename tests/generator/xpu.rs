@@ -2,9 +2,9 @@
 //!
 //! What needs a device that runs kernels is ignored, and run by `make test-intel`.
 
-use accelrt::backend::fault::Method;
 use accelrt::backend::xpu::XpuBackend;
 use accelrt::{Config, DeviceKind, DriverError, Error, FloatType};
+use accelrt_testing::fault::Method;
 
 use crate::seed::seed;
 use crate::support::{Fill, Machine};

@@ -7,9 +7,9 @@ use std::io::{Write, stdout};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::backend::registry::register_backend;
 use accelrt::{Device, DeviceKind, Runtime, VerboseLibrary, VerboseScope};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 #[path = "../common/child.rs"]
 mod child;

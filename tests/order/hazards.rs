@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use accelrt::backend::contract::Backend;
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{
     Config, Device, DeviceKind, Error, Runtime, RuntimeError, Stream, StreamError, TaskError,
 };
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::gate::Gate;
 use crate::hang::Watchdog;
@@ -41,7 +41,6 @@ fn is_child() -> bool {
 }
 
 #[test]
-#[cfg(not(core_alone))]
 fn a_scope_outlives_the_tasks_that_its_tasks_enqueue() {
     let _watchdog = Watchdog::new("nested tasks of a scope");
     let runtime = patient(2);

@@ -1,6 +1,6 @@
 //! Random programs: what each host thread does, drawn from a seed alone.
 
-use accelrt::backend::null::CompletionMode;
+use accelrt_testing::null::CompletionMode;
 
 use crate::numbers::Numbers;
 

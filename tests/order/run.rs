@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 use accelrt::Runtime;
-use accelrt::backend::null::NullBackend;
+use accelrt_testing::null::NullBackend;
 
 use crate::model::{Candidates, Model, Trace};
 use crate::program::{Op, Parameters, Program};

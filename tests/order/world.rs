@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use accelrt::backend::contract::Backend;
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime, Stream, StreamError};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::model::{Model, Trace};
 use crate::program::{Parameters, Target};

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use accelrt::testing::{Schedule, Strategy};
 use accelrt::{Config, Device, Runtime};
+use accelrt_testing::{Schedule, Strategy};
 
 use crate::asked::asked;
 use crate::numbers::Numbers;

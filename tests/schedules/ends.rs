@@ -3,8 +3,8 @@
 use std::sync::mpsc::channel;
 use std::thread;
 
-use accelrt::testing::Schedule;
 use accelrt::{Config, Device, Event, Runtime};
+use accelrt_testing::Schedule;
 
 use crate::support::{World, turn};
 

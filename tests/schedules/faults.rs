@@ -8,9 +8,9 @@
 use std::sync::{Arc, Mutex};
 
 use accelrt::backend::cpu::CpuBackend;
-use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::testing::{FaultPlan, Schedule, heed_faults};
 use accelrt::{Buffer, Config, Device, Event, Runtime, Stream};
+use accelrt_testing::fault::{Fault, FaultBackend, FaultError, Method};
+use accelrt_testing::{FaultPlan, Schedule, heed_faults};
 
 use crate::asked::asked;
 use crate::hang::Watchdog;

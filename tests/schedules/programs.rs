@@ -6,7 +6,7 @@
 //! program and schedule. `ACCELRT_TEST_SEED=n` repeats one, `ACCELRT_TEST_PROGRAMS=n` sets their
 //! number.
 
-use accelrt::testing::{Schedule, Strategy};
+use accelrt_testing::{Schedule, Strategy};
 
 use crate::asked::asked;
 use crate::hang::Watchdog;

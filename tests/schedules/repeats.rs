@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use accelrt::testing::{Schedule, Strategy};
 use accelrt::{Device, Event, RawType};
+use accelrt_testing::{Schedule, Strategy};
 
 use crate::process;
 use crate::support::World;

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use accelrt::testing::{Schedule, Scheduled};
 use accelrt::{Config, Device, Runtime, Stream};
+use accelrt_testing::{Schedule, Scheduled};
 
 static TURN: Mutex<()> = Mutex::new(());
 

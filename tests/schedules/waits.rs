@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use accelrt::sanitizer::Watch;
-use accelrt::testing::{Schedule, Strategy};
 use accelrt::{Buffer, Config, Device, Error, Event, RuntimeError, Stream};
+use accelrt_testing::{Schedule, Strategy};
 
 use crate::support::World;
 use crate::watchdog::finishes_within;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
-use accelrt::backend::fault::{FaultBackend, Method};
 use accelrt::{Config, Runtime, Stream};
+use accelrt_testing::fault::{FaultBackend, Method};
 
 use crate::{CPU, finishes, setting};
 

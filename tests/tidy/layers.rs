@@ -33,9 +33,7 @@ const AREAS: &[Area] = &[
     area("backend::contract", (1, 0)),
     area("backend::driver", (1, 1)),
     area("backend::callbacks", (1, 2)),
-    area("backend::fault", (1, 3)),
     Area { only_for: &["backend", "kinds"], ..area("backend::foreign", (1, 3)) },
-    kind("backend::null"),
     kind("backend::cpu"),
     kind("backend::cuda"),
     kind("backend::xpu"),
@@ -58,10 +56,7 @@ const AREAS: &[Area] = &[
     area("kinds", (3, 1)),
     area("observe", (3, 1)),
     area("face", (3, 1)),
-    area("testing", (3, 1)),
     area("integrations", (3, 2)),
-    // The kit stands where a maker's program would: it sees the contract, faults and the runtime.
-    area("conformance", (3, 4)),
     // What other crates use.
     area("internal", (4, 1)),
 ];
@@ -240,11 +235,11 @@ mod tests {
 
     #[test]
     fn a_kind_is_known_to_the_registry_alone() {
-        is_wrong("src/backend/cpu/copy.rs", "use super::super::null::N;", "names backend::null");
+        is_wrong("src/backend/cpu/copy.rs", "use super::super::xpu::X;", "names backend::xpu");
         let cuda = "use crate::backend::cuda::C;";
         is_wrong("src/engine/stream/mod.rs", cuda, "which only backend and");
         is_wrong("src/runtime/mod.rs", "use crate::backend; type C = backend::xpu::X;", "xpu");
-        is_wrong("src/backend/fault.rs", "use super::cpu::C;", "names backend::cpu");
+        is_wrong("src/backend/driver/a.rs", "use super::super::cpu::C;", "names backend::cpu");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use accelrt::{Device, Runtime};
 use std::sync::mpsc;
 
 use crate::support::{config, over, xpu};
-use crate::trusted::Trusted;
+use accelrt_testing::trusted::Trusted;
 
 /// A deferred task behind a copy; true when it has started.
 fn deferred(runtime: &Runtime) -> mpsc::Receiver<std::thread::ThreadId> {

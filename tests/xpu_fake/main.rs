@@ -17,8 +17,6 @@ mod library;
 mod pattern;
 #[path = "../common/process.rs"]
 mod process;
-#[path = "../../src/conformance/trusted.rs"]
-mod trusted;
 #[path = "../common/watchdog.rs"]
 mod watchdog;
 
@@ -32,5 +30,3 @@ mod programs;
 mod queues;
 mod refusals;
 mod support;
-
-use accelrt::{Result, backend};

@@ -7,7 +7,7 @@ use accelrt::{DriverError, Error, MemoryError, Runtime};
 
 use crate::pattern::pattern;
 use crate::support::{bytes_of, config, over, xpu};
-use crate::trusted::Trusted;
+use accelrt_testing::trusted::Trusted;
 
 /// What an allocation was refused with: requested, free, total.
 #[track_caller]

@@ -7,7 +7,7 @@ use accelrt::{DriverError, Error, Event};
 use crate::fake::Fake;
 use crate::pattern::pattern;
 use crate::support::{assert_nothing_left, bytes_of, config, over, xpu};
-use crate::trusted::Trusted;
+use accelrt_testing::trusted::Trusted;
 
 #[test]
 fn without_hints_there_is_one_priority_and_queues_ask_for_none() {

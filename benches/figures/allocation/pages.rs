@@ -14,7 +14,7 @@ use accelrt::{Config, Device, Runtime};
 use super::{PAGE_BYTES, settings};
 use crate::measure::{Figure, in_turns, ns_each};
 use crate::table::Table;
-use crate::trusted::TrustedPages;
+use accelrt_testing::trusted::TrustedPages;
 
 const BLOCKS: usize = 32;
 const SMALL_PAGE_BYTES: usize = 4 << 10;

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 
 use accelrt::internal::{config, process_runtime};
 use accelrt::kinds::KindLibrary;
-use accelrt::{DeviceKind, Error, Runtime, kinds};
+use accelrt::{DeviceKind, Error, Runtime, kinds, profiler};
 
 use crate::arguments::{Growing, place, text, write_sized, write_text};
 use crate::last_error::guard;
@@ -49,7 +49,9 @@ pub(super) fn runtime() -> Outcome<&'static Runtime> {
 #[cold]
 #[inline(never)]
 fn begin() -> Outcome<&'static Runtime> {
-    process_runtime::watch(); // `ACCELRT_PROFILE`, and another copy of this library
+    process_runtime::watch();
+    accelrt_testing::watch_environment();
+    profiler::watch_environment();
     load_kinds()?;
     Ok(Runtime::of_process()?)
 }

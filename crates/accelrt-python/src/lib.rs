@@ -15,10 +15,10 @@ use pyo3::prelude::*;
 /// The native part of accelrt.
 #[pymodule]
 mod _core {
-    use accelrt::Runtime;
     use accelrt::internal::{
-        ProcessHooks, dylib, process, process_hooks, process_runtime, set_function_names,
+        ProcessHooks, dylib, process_hooks, process_runtime, set_function_names,
     };
+    use accelrt::{Runtime, profiler};
     use pyo3::prelude::*;
 
     use super::integrations::verbose::library_folder;
@@ -111,17 +111,18 @@ mod _core {
         errors::add_attributes(module)?;
         set_function_names(name_at);
         outside_kinds::load_named();
-        process::check_environment();
+        process_runtime::watch();
+        accelrt_testing::watch_environment();
+        profiler::watch_environment();
         history::watch_environment();
         let num_running = crate::launch::host_task::num_running;
-        process_hooks::register(ProcessHooks { begin, end: process_runtime::end, num_running });
+        process_hooks::register(ProcessHooks { begin, num_running, ..ProcessHooks::default() });
         super::support::capsule::add(module, accelrt_capi::table::accelrt_get_table().cast())?;
         fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())
     }
 
     /// What the environment asks for at the begin of the process's runtime.
     fn begin(runtime: &Runtime) {
-        process_runtime::begin(runtime);
         history::begin_by_environment(runtime);
         sanitizer::begin_by_environment(runtime);
     }

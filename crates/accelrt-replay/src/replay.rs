@@ -6,9 +6,10 @@ use std::hash::{BuildHasher, BuildHasherDefault};
 use std::time::{Duration, Instant};
 
 use accelrt::allocator::{Allocated, AllocatorConfig, CachingAllocator, Request, Statistics};
-use accelrt::internal::{Mixer, accounting_backend};
+use accelrt::internal::Mixer;
 use accelrt::size::to_usize;
 use accelrt::{ConfigError, Device, DeviceKind, Error, MemoryError, Result};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::events::{Operation, ReplayFigures};
 
@@ -46,7 +47,11 @@ impl Accounting {
             let (name, allowed) = ("granularity", "a power of two from 64 bytes on");
             return Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed }));
         }
-        let backend = accounting_backend(*capacity_bytes, *granularity_bytes);
+        let backend = NullBackend::new(NullConfig {
+            capacity_bytes: *capacity_bytes,
+            granularity_bytes: *granularity_bytes,
+            ..NullConfig::default()
+        });
         CachingAllocator::new(backend, Device::new(DeviceKind::NULL, 0)?, config.clone())
     }
 }

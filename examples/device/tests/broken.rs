@@ -10,7 +10,7 @@ use accelrt::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo, PointerOwner,
     PriorityRange, StreamHandle, Turn, Work,
 };
-use accelrt::conformance::verdict;
+use accelrt_testing::conformance::verdict;
 use accelrt::{DeviceKind, Result};
 use accelrt_example_device::{Npu, TYPE_CODE};
 

@@ -40,7 +40,7 @@ fn npu() -> Arc<dyn Backend> {
     opened().backend().unwrap()
 }
 
-accelrt::conformance!(kit, npu());
+accelrt_testing::conformance!(kit, npu());
 
 #[test]
 fn a_loaded_kind_is_used_as_ours_are() -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! The kind against the conformance kit, and in a program as any user of accelrt writes it.
 
-use accelrt::conformance::Subject;
+use accelrt_testing::conformance::Subject;
 use accelrt::{Config, Device, DeviceKind, Error, FloatType, RawType, Runtime};
 use accelrt_example_device::{Npu, TYPE_CODE, backend, register};
 
@@ -10,11 +10,11 @@ fn npu() -> Subject {
     Subject::new(npu.clone()).with_end_check(move || assert_eq!(npu.live(), (0, 0)))
 }
 
-accelrt::conformance!(kit, npu());
+accelrt_testing::conformance!(kit, npu());
 
 #[test]
 fn the_table_has_every_promise_and_says_that_it_is_kept() {
-    let report = accelrt::conformance::report(backend);
+    let report = accelrt_testing::conformance::report(backend);
     println!("{report}");
     assert!(report.is_passed(), "{:?}", report.failed());
 }

@@ -6,7 +6,8 @@ use crate::base::error::{Error, MemoryError, Result};
 use crate::base::sync::{AtomicUsize, Ordering};
 
 /// The error of a request for more memory than the device has free.
-pub(crate) fn out_of_memory(device: Device, requested_bytes: usize, info: MemoryInfo) -> Error {
+#[must_use]
+pub fn out_of_memory(device: Device, requested_bytes: usize, info: MemoryInfo) -> Error {
     let (MemoryInfo { free_bytes, total_bytes }, cache) = (info, None);
     MemoryError::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, cache }.into()
 }

@@ -9,13 +9,13 @@ use crate::backend::contract::{Backend, Turn, Work};
 use crate::backend::cpu::run_queue::{NextWork, RunQueue, WorkerRequest};
 use crate::backend::cpu::workers::Workers;
 use crate::backend::cpu::{CpuBackend, faults};
-use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::base::config::Config;
 use crate::base::device::Device;
 use crate::base::error::{DriverError, Error, StreamError};
 use crate::engine::event::Event;
 use crate::engine::stream::Stream;
 use crate::engine::stream::interrupt::Interrupt;
+use crate::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::runtime::Runtime;
 
 /// A runtime with two devices of one worker each. No worker has started yet.

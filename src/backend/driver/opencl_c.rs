@@ -3,7 +3,8 @@
 use crate::backend::contract::ParameterClass;
 
 /// The class of a parameter that kernels take by value; `Unknown` for all other types.
-pub(crate) fn class_of_value(type_name: &str) -> ParameterClass {
+#[must_use]
+pub fn class_of_value(type_name: &str) -> ParameterClass {
     match type_name {
         "char" | "signed char" => ParameterClass::Signed(1),
         "short" => ParameterClass::Signed(2),

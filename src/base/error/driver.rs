@@ -21,7 +21,9 @@ pub enum DriverError {
 
 impl Error {
     /// Creates [`DriverError::Refused`] from the driver's or the operating system's error code.
-    pub(crate) fn refused(
+    #[doc(hidden)]
+    #[must_use]
+    pub fn refused(
         kind: DeviceKind,
         call: &'static str,
         code: impl Into<i64>,

@@ -16,7 +16,7 @@ use crate::base::fork::{self, Inherited};
 /// Created by [`Runtime::compile`](crate::Runtime::compile), on kinds with a compiler.
 ///
 /// ```
-/// use accelrt::backend::null::{NullBackend, NullConfig};
+/// use accelrt_testing::null::{NullBackend, NullConfig};
 /// use accelrt::{Config, Device, DeviceKind, ProgramSource, Runtime};
 /// let null = NullBackend::new(NullConfig::default()); // numbers in place of a device
 /// let runtime = Runtime::with_backends(Config::default(), [null as _])?;

@@ -68,7 +68,7 @@ impl Stream {
     /// driver refuses the launch later, the stream fails.
     ///
     /// ```
-    /// use accelrt::backend::null::{NullBackend, NullConfig};
+    /// use accelrt_testing::null::{NullBackend, NullConfig};
     /// # use accelrt::{Config, Device, DeviceKind, ProgramSource, Runtime};
     /// let null = NullBackend::new(NullConfig::default()); // numbers in place of a device
     /// # let runtime = Runtime::with_backends(Config::default(), [null as _])?;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use loom::thread;
 
 use crate::backend::contract::Backend;
-use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::sync::models::{EVERY, model, model_without_fences};
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::event::Event;
@@ -16,6 +15,7 @@ use crate::engine::stream::Stream;
 use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::internal::EmptyTask;
 use crate::engine::stream::loom_device::{HostDevice, stream};
+use crate::null::{CompletionMode, NullBackend, NullConfig};
 
 fn event() -> Shared {
     Shared::new(EventCore::new(None, false))

@@ -8,7 +8,6 @@ use std::sync::mpsc::{Sender, channel};
 
 use crate::backend::contract::Backend;
 use crate::backend::contract::owned::OwnedStream;
-use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{Error, EventError};
 use crate::engine::event::Event;
@@ -19,6 +18,7 @@ use crate::engine::stream::core::{Identity, StreamCore};
 use crate::engine::stream::enqueue::Unscheduled;
 use crate::engine::stream::lifecycle::Lifecycle;
 use crate::engine::stream::operation::OperationKind;
+use crate::null::{CompletionMode, NullBackend, NullConfig};
 use crate::queue::{Class, Command};
 
 /// A stream of a device that makes no progress when it is polled.

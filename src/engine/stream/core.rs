@@ -50,10 +50,13 @@ pub struct StreamCore {
     pub(crate) backend: Arc<dyn Backend>,
     /// The backend's stream, shared with the context of its tasks.
     pub handle: Arc<OwnedStream>,
+    /// True when tasks run on the machine's own cores.
     pub on_host: bool,
+    /// The runtime that the stream belongs to.
     pub lifecycle: Arc<Lifecycle>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) history: Arc<History>,
+    /// The failures that no call has ended yet.
     pub failures: Failures,
     pub(crate) marks: Marks,
     pub(crate) waiters: Waiters<StreamCore>,
@@ -136,19 +139,20 @@ impl StreamCore {
         self.history.join(ticket, &point, source.history.at(until).as_deref());
     }
 
+    /// A number that no other stream of this process has.
     pub fn key(&self) -> u64 {
         self.progress.stream_key()
     }
 
     /// The number of all tasks ever enqueued.
-    pub(crate) fn pushed(&self) -> u64 {
+    pub fn pushed(&self) -> u64 {
         self.sender.pushed()
     }
 
     /// Hands the stream to the backend, after the consumer lock has returned [`Next::Schedule`].
     #[cold]
     #[inline(never)]
-    pub(crate) fn submit(self: &Arc<Self>) {
+    pub fn submit(self: &Arc<Self>) {
         if self.lifecycle.is_watched_or_cancelled() {
             if self.lifecycle.is_cancelled() {
                 // The workers are ending: this thread runs the stream, which retires late tasks.

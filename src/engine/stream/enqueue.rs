@@ -134,6 +134,7 @@ impl Mode for Unscheduled {
 }
 
 impl StreamCore {
+    /// Enqueues a task, as its mode says. Returns its receipt.
     #[inline(always)]
     pub fn enqueue<T: Enqueue, M: Mode>(
         self: &Arc<Self>,

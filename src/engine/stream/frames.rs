@@ -56,7 +56,8 @@ fn frames() -> impl Iterator<Item = &'static Frame> {
 
 /// True when this thread executes a task of some stream.
 #[inline]
-pub(crate) fn is_inside_task() -> bool {
+#[must_use]
+pub fn is_inside_task() -> bool {
     frames().next().is_some()
 }
 

@@ -184,7 +184,7 @@ impl Lifecycle {
 
     /// Begins a watch: until its drop the tasks of all streams take the way on which the log is
     /// told. Then `subscription` to the task reports ends too.
-    pub(crate) fn watch(self: &Arc<Self>, subscription: Option<u64>) -> TaskWatch {
+    pub fn watch(self: &Arc<Self>, subscription: Option<u64>) -> TaskWatch {
         // The result is ignored: after a cancellation no task is told of.
         let more = |phase| (phase % WATCHED < CANCELLED).then_some(phase + WATCHED);
         let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -222,7 +222,7 @@ impl Lifecycle {
 
     /// Sets the scheduler, or removes it. The caller watches the tasks before, and until after; and
     /// the scheduler that was removed, which the caller drops, has no stream any more.
-    pub(crate) fn set_scheduler(&self, scheduler: Option<Arc<dyn Scheduler>>) {
+    pub fn set_scheduler(&self, scheduler: Option<Arc<dyn Scheduler>>) {
         self.is_scheduled.store(scheduler.is_some(), Ordering::Relaxed);
         *self.scheduler.lock() = scheduler;
     }

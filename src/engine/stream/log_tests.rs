@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use crate::backend::contract::Backend;
-use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::device::{Device, DeviceKind};
 use crate::engine::log::collector::{Keeps, Wants};
 use crate::engine::log::process::{ProcessSubscription, subscribe};
 use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
 use crate::engine::stream::task_report::TaskWatch;
+use crate::fault::{Fault, FaultBackend, FaultError, Method};
+use crate::null::{CompletionMode, NullBackend, NullConfig};
 use crate::{Config, Event, Runtime, Stream};
 
 /// Everything about tasks and waits of one runtime.

@@ -10,12 +10,12 @@ use crate::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo, PointerOwner,
     PriorityRange, StreamHandle, Turn, Work,
 };
-use crate::backend::null::{NullBackend, NullConfig};
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Result;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::core::{Identity, StreamCore};
 use crate::engine::stream::lifecycle::Lifecycle;
+use crate::null::{NullBackend, NullConfig};
 
 #[macro_use]
 #[path = "../../../tests/common/hand_on.rs"]

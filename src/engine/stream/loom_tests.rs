@@ -12,7 +12,6 @@ use std::task::Waker;
 use loom::thread::{self, JoinHandle};
 
 use crate::backend::contract::Backend;
-use crate::backend::null::{NullBackend, NullConfig};
 use crate::base::device::Device;
 use crate::base::error::{FailureCause, StreamFailure};
 use crate::base::sync::models::{EVERY, model, model_without_fences};
@@ -33,6 +32,7 @@ use crate::engine::stream::latch::{Latch, Outcome};
 use crate::engine::stream::loom_device::{self, HostDevice};
 use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::task_future::TaskFuture;
+use crate::null::{NullBackend, NullConfig};
 use crate::queue::{Class, Command};
 
 /// Counts the executed tasks of one stream in a cell that is not atomic.

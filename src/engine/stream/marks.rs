@@ -227,7 +227,7 @@ impl Drop for Marks {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::backend::null::{NullBackend, NullConfig};
+    use crate::null::{NullBackend, NullConfig};
     use crate::numbers::Numbers;
     use crate::seed::seed;
 

@@ -13,6 +13,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::lifecycle::Lifecycle;
 use crate::engine::stream::operation::OperationKind;
+use crate::engine::stream::waiters::Waiter;
 
 /// Chooses which runnable stream goes next. Any thread may call.
 pub trait Scheduler: Send + Sync {
@@ -51,7 +52,41 @@ impl Lifecycle {
     }
 }
 
+/// For schedulers.
 impl StreamCore {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn priority(&self) -> i32 {
+        self.identity.priority
+    }
+
+    /// True when no thread runs the stream or has it in its queue.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.consumer_lock.is_idle()
+    }
+
+    /// The streams that are parked until this one has gone on.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn parked_behind(&self) -> Vec<Arc<Self>> {
+        let mut parked = Vec::new();
+        self.waiters.each(|waiter| {
+            if let Waiter::Stream(stream, _) = waiter {
+                parked.push(Arc::clone(stream));
+            }
+        });
+        parked
+    }
+
+    /// Takes its tasks for long ones: a turn looks behind each whether it is over, and no waiting
+    /// thread helps.
+    #[doc(hidden)]
+    pub fn assume_long_tasks(&self) {
+        self.batch_state.hints.assume_long();
+    }
+
     /// Gives the stream to the scheduler. False without one.
     pub(super) fn add_to_schedule(self: &Arc<Self>) -> bool {
         let scheduler = self.lifecycle.scheduler().filter(|_| self.on_host);

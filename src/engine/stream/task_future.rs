@@ -147,12 +147,12 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     use super::*;
-    use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
     use crate::base::config::Config;
     use crate::base::device::{Device, DeviceKind};
     use crate::engine::event::future::EventFuture;
     use crate::engine::stream::Stream;
     use crate::engine::stream::synchronize::SynchronizeFuture;
+    use crate::null::{CompletionMode, NullBackend, NullConfig};
     use crate::runtime::Runtime;
 
     #[test]

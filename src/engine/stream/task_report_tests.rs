@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::backend::contract::{Address, Backend};
-use crate::backend::null::{NullBackend, NullConfig};
 use crate::base::device::{Device, DeviceKind};
 use crate::engine::stream::operation::{MemoryAccess, OperationKind};
 use crate::engine::stream::task_report::TaskReport;
+use crate::null::{NullBackend, NullConfig};
 use crate::{Buffer, Config, Event, Runtime};
 
 static REPORTED: Mutex<Vec<TaskReport>> = Mutex::new(Vec::new());

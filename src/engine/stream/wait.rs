@@ -84,7 +84,7 @@ impl StreamCore {
     /// Blocks until the task `ticket` is done. On a driver kind, the wait may include later tasks.
     /// The consumer of a marker wakes this thread. For any other task this thread pushes a marker
     /// and polls the counter. The wait raises and clears no error.
-    pub(crate) fn wait_ticket(
+    pub fn wait_ticket(
         self: &Arc<Self>,
         ticket: u64,
         is_marker: bool,

@@ -13,16 +13,16 @@ use std::sync::{Arc, Barrier};
 
 use crate::backend::contract::Backend;
 use crate::backend::cpu::CpuBackend;
-use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use crate::backend::null::{NullBackend, NullConfig};
 use crate::base::config::Config;
 use crate::base::device::Device;
 use crate::base::size::{KIB, MIB};
 use crate::base::sync::{LockRank, Mutex};
+use crate::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::integrations::host_heap::boundary;
 use crate::integrations::host_heap::heap::Heap;
 use crate::integrations::host_heap::{Functions, calloc, free, is_ours, malloc, open, realloc};
 use crate::memory::allocator::CachingAllocator;
+use crate::null::{NullBackend, NullConfig};
 use crate::numbers::Numbers;
 use crate::seed::seed;
 

@@ -42,7 +42,7 @@ use crate::memory::allocator::torch::{Plan, Torch};
 ///
 /// ```
 /// use accelrt::allocator::{CachingAllocator, Request};
-/// use accelrt::backend::null::{NullBackend, NullConfig};
+/// use accelrt_testing::null::{NullBackend, NullConfig};
 /// use accelrt::{AllocatorConfig, Device, DeviceKind};
 ///
 /// let device = Device::new(DeviceKind::NULL, 0)?;

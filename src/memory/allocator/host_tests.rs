@@ -17,12 +17,12 @@ use crate::memory::allocator::pending::UsePoint;
 use crate::memory::allocator::{Allocated, CachingAllocator, Request};
 
 use crate::backend::cpu::CpuBackend;
-use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use crate::backend::null::{NullBackend, NullConfig};
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::size::MIB;
 use crate::engine::stream::Stream;
+use crate::fault::{Fault, FaultBackend, FaultError, Method};
+use crate::null::{NullBackend, NullConfig};
 use crate::numbers::Numbers;
 use crate::runtime::Runtime;
 use crate::seed::seed;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use loom::thread;
 
 use crate::backend::contract::Backend;
-use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::device::{Device, DeviceKind};
 use crate::base::size::MIB;
 use crate::base::sync::UnsafeCell;
@@ -18,6 +17,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::loom_device;
 use crate::memory::allocator::pending::UsePoint;
 use crate::memory::allocator::{CachingAllocator, Request};
+use crate::null::{CompletionMode, NullBackend, NullConfig};
 
 /// What stands in a block.
 struct Bytes(UnsafeCell<u64>);

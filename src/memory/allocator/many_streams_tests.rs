@@ -9,7 +9,6 @@ use std::sync::mpsc;
 
 use crate::backend::contract::Backend;
 use crate::backend::cpu::CpuBackend;
-use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::base::config::Config;
 use crate::base::device::Device;
 use crate::base::size::MIB;
@@ -17,6 +16,7 @@ use crate::base::steps::steps_of;
 use crate::engine::event::Event;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::{Completion, Stream};
+use crate::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::memory::allocator::pending::{LOOKS_BEFORE_GROWTH, UsePoint};
 use crate::memory::allocator::{Allocated, CachingAllocator, PoolOptions, Request};
 use crate::runtime::{MemPool, Runtime};

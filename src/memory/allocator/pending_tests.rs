@@ -12,7 +12,6 @@ use std::thread;
 
 use crate::backend::contract::Backend;
 use crate::backend::cpu::CpuBackend;
-use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{Error, RuntimeError};
@@ -24,6 +23,7 @@ use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::pending::UsePoint;
 use crate::memory::allocator::turn::CLOSED_FREES;
 use crate::memory::allocator::{Allocated, CachingAllocator, PoolId, PoolOptions, Request};
+use crate::null::{CompletionMode, NullBackend, NullConfig};
 use crate::runtime::Runtime;
 
 const TORCH: &str = "policy:torch";

@@ -168,7 +168,6 @@ mod tests {
 
     use super::*;
     use crate::backend::contract::Address;
-    use crate::backend::null::{NullBackend, NullConfig};
     use crate::base::config::AllocatorConfig;
     use crate::base::device::{Device, DeviceKind};
     use crate::base::size::MIB;
@@ -176,6 +175,7 @@ mod tests {
     use crate::memory::allocator::pool::PoolOptions;
     use crate::memory::allocator::request::Request;
     use crate::memory::allocator::segment::Owner;
+    use crate::null::{NullBackend, NullConfig};
 
     #[test]
     fn large_segments_go_back_before_small_ones_and_those_of_private_pools_last() {

@@ -327,12 +327,12 @@ mod tests {
     use proptest::sample::Index;
 
     use super::*;
-    use crate::backend::fault::{FaultBackend, Method};
-    use crate::backend::null::{NullBackend, NullConfig};
     use crate::base::device::{Device, DeviceKind};
     use crate::base::size::MIB;
+    use crate::fault::{FaultBackend, Method};
     use crate::memory::allocator::Request;
     use crate::memory::allocator::snapshot::BlockState;
+    use crate::null::{NullBackend, NullConfig};
 
     const GRANULE: usize = LEAST_BLOCK_BYTES;
 

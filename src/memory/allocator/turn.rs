@@ -251,14 +251,14 @@ mod tests {
     use super::*;
     use crate::backend::contract::Backend;
     use crate::backend::cpu::CpuBackend;
-    use crate::backend::fault::{FaultBackend, Method};
-    use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
     use crate::base::config::Config;
     use crate::base::device::{Device, DeviceKind};
     use crate::base::error::MemoryError;
     use crate::base::size::MIB;
     use crate::engine::log::immediate::Immediate;
+    use crate::fault::{FaultBackend, Method};
     use crate::memory::allocator::{PoolId, PoolOptions, UsePoint};
+    use crate::null::{CompletionMode, NullBackend, NullConfig};
     use crate::runtime::Runtime;
 
     /// Looks that see another thread in its turn, far more than that one needs to fail.

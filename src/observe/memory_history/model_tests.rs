@@ -9,13 +9,13 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::{MemoryEvent, MemoryHistory};
-use crate::backend::null::{NullBackend, NullConfig};
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::size::MIB;
 use crate::memory::allocator::snapshot::{PoolClass, TraceAction};
 use crate::memory::allocator::{PooledStat, Stat, Statistics};
 use crate::memory::buffer::Buffer;
+use crate::null::{NullBackend, NullConfig};
 use crate::runtime::Runtime;
 
 const SETTINGS: [&str; 5] = [

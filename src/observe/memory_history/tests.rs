@@ -11,8 +11,6 @@ use std::thread;
 
 use super::played_events::PlayedEvents;
 use super::{MemoryEvent, MemoryHistory, memory_tag};
-use crate::backend::null::NullBackend;
-use crate::backend::null::NullConfig;
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::size::MIB;
@@ -21,6 +19,8 @@ use crate::engine::stream::Stream;
 use crate::memory::allocator::PoolOptions;
 use crate::memory::allocator::snapshot::TraceAction;
 use crate::memory::buffer::Buffer;
+use crate::null::NullBackend;
+use crate::null::NullConfig;
 use crate::numbers::Numbers;
 use crate::runtime::guard::StreamGuard;
 use crate::runtime::{MemPool, Runtime};

@@ -9,13 +9,13 @@ use std::time::Duration;
 use super::memory::MemoryBytes;
 use super::timeline::Timeline;
 use super::{KeyAverages, Profile, ProfileOptions, WaitedBy, chrome_trace, occupancy, waits};
-use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::size::MIB;
 use crate::engine::log::collector::Taken;
 use crate::engine::log::names::NameId;
 use crate::engine::log::record::{Label, LogRecord, OperationKind, RecordKind, RecordedSource};
+use crate::null::{CompletionMode, NullBackend, NullConfig};
 use crate::runtime::Runtime;
 
 const STREAM: u64 = 3;

@@ -17,12 +17,12 @@ use accelrt::allocator::snapshot::BlockState;
 use accelrt::allocator::{CachingAllocator, PoolId};
 use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
-use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig, ResourceCounts, Reuse};
 use accelrt::{
     Buffer, Config, Device, DeviceKind, DriverError, Error, HostTransfer, MemPool, MemoryError,
     PoolOptions, Runtime, Stream,
 };
+use accelrt_testing::fault::{Fault, FaultBackend, FaultError, Method};
+use accelrt_testing::null::{CompletionMode, NullBackend, NullConfig, ResourceCounts, Reuse};
 
 use choices::Choices;
 use ledger::{Ledger, Live};

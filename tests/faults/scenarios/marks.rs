@@ -1,7 +1,7 @@
 //! Marks: events and waits across streams and devices, parked and not; elapsed time.
 
-use accelrt::backend::fault::Method;
 use accelrt::{Error, Event, RuntimeError, Stream, StreamError};
+use accelrt_testing::fault::Method;
 
 use crate::ledger::TaskId;
 use crate::world::World;

@@ -15,7 +15,7 @@ mod threads;
 
 use std::time::Duration;
 
-use accelrt::backend::fault::Method;
+use accelrt_testing::fault::Method;
 
 use crate::world::World;
 

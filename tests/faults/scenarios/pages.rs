@@ -5,8 +5,8 @@
 use accelrt::Device;
 use accelrt::backend::contract::{Address, Backend, PhysicalHandle, VirtualMemory};
 
-use crate::trusted::TrustedPages;
 use crate::world::World;
+use accelrt_testing::trusted::TrustedPages;
 
 pub(crate) fn run(world: &World) {
     for device in &world.devices {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use accelrt::backend::contract::Backend;
 use accelrt::{DriverError, Error, Runtime, Stream};
 
-use crate::trusted::Trusted;
 use crate::world::World;
+use accelrt_testing::trusted::Trusted;
 
 pub(crate) fn run(world: &World) {
     for device in &world.devices {

@@ -1,8 +1,8 @@
 //! Bindings for `accelrt.testing`: the schedule and the planned faults of the process's runtime.
 
-use accelrt::internal::{Interrupt, fork, heed_faults, process};
-use accelrt::testing::{FaultPlan, Schedule};
+use accelrt::internal::{Interrupt, fork};
 use accelrt::{Error, Runtime, RuntimeError, Stream};
+use accelrt_testing::{FaultPlan, Schedule, heed_faults};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
@@ -14,13 +14,13 @@ use crate::support::waiting::without_gil;
 pub(crate) fn start_schedule(py: Python<'_>, text: &str) -> PyResult<()> {
     fork::check().or_raise()?;
     let schedule = text.parse::<Schedule>().or_raise()?;
-    py.detach(|| process::start_schedule(schedule)).or_raise()
+    py.detach(|| accelrt_testing::start_schedule(schedule)).or_raise()
 }
 
 /// Runs, without the GIL, what is runnable, and ends the schedule. Returns its number of steps.
 #[pyfunction]
 pub(crate) fn end_schedule(py: Python<'_>) -> u64 {
-    py.detach(process::end_schedule)
+    py.detach(accelrt_testing::end_schedule)
 }
 
 /// Prepares the process's runtime for faults. False when it was made before.
@@ -40,13 +40,13 @@ pub(crate) fn start_faults(text: &str) -> PyResult<()> {
              it first, or set ACCELRT_FAULTS",
         ));
     }
-    process::start_faults(plan).or_raise()
+    accelrt_testing::start_faults(plan).or_raise()
 }
 
 /// Ends the plan. Returns how many calls failed.
 #[pyfunction]
 pub(crate) fn end_faults() -> u64 {
-    process::end_faults()
+    accelrt_testing::end_faults()
 }
 
 /// Waits, without the GIL, for all streams and drops their errors. Asks devices for nothing else.

@@ -9,9 +9,9 @@ use accelrt::allocator::snapshot::{
     BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };
 use accelrt::allocator::{CachingAllocator, PoolId, Request};
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{AllocatorConfig, Device, DeviceKind, Error, MemoryError};
 use accelrt_replay::{check, rewind};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 use crate::support::{Bench, MIB, torch};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use accelrt::allocator::{Allocated, CachingAllocator, Request};
-use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{AllocatorConfig, Device, DeviceKind, Error};
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 pub(crate) const KIB: usize = 1 << 10;
 pub(crate) const MIB: usize = 1 << 20;

@@ -80,7 +80,6 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::backend::null::{NullBackend, NullConfig};
     use crate::base::device::{Device, DeviceKind};
     use crate::base::size::MIB;
     use crate::memory::allocator::native::block::BlockId;
@@ -88,6 +87,7 @@ mod tests {
     use crate::memory::allocator::native::marks::Marks;
     use crate::memory::allocator::native::piece::Piece;
     use crate::memory::allocator::{AllocatorConfig, CachingAllocator, Request};
+    use crate::null::{NullBackend, NullConfig};
     use crate::numbers::Numbers;
     use crate::seed::seed;
 

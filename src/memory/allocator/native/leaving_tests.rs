@@ -3,12 +3,12 @@
 use std::sync::mpsc::channel;
 use std::thread;
 
-use crate::backend::null::{NullBackend, NullConfig};
 use crate::base::device::{Device, DeviceKind};
 use crate::base::size::{KIB, MIB};
 use crate::base::sync::Ordering;
 use crate::memory::allocator::native::caches::MOST_GROWTH_SLEEPS;
 use crate::memory::allocator::{Allocated, AllocatorConfig, CachingAllocator, Request};
+use crate::null::{NullBackend, NullConfig};
 
 /// Of a device with this capacity, which this thread has a cache of.
 fn allocator(capacity_bytes: usize) -> CachingAllocator {

@@ -125,13 +125,13 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::backend::null::{NullBackend, NullConfig};
     use crate::base::device::{Device, DeviceKind};
     use crate::base::size::{KIB, MIB};
     use crate::base::sync::Ordering;
     use crate::memory::allocator::native::caches::MOST_GROWTH_SLEEPS;
     use crate::memory::allocator::recorder::Recorded;
     use crate::memory::allocator::{AllocatorConfig, CachingAllocator};
+    use crate::null::{NullBackend, NullConfig};
 
     fn allocator() -> CachingAllocator {
         let device = Device::new(DeviceKind::NULL, 0).unwrap();

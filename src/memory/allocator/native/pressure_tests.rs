@@ -7,7 +7,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-use crate::backend::null::{NullBackend, NullConfig};
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Result;
 use crate::base::size::MIB;
@@ -16,6 +15,7 @@ use crate::memory::allocator::native::caches::MOST_GROWTH_SLEEPS;
 use crate::memory::allocator::native::pages::Pages;
 use crate::memory::allocator::native::thread_cache::{CLAIMS, LOOKS, MOST_LOOKS};
 use crate::memory::allocator::{Allocated, AllocatorConfig, CachingAllocator, Request};
+use crate::null::{NullBackend, NullConfig};
 
 /// Until a thread counts as hanging.
 const LONG: Duration = Duration::from_secs(20);

@@ -459,11 +459,11 @@ impl Native {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::backend::null::{NullBackend, NullConfig};
     use crate::base::device::{Device, DeviceKind};
     use crate::base::size::{GIB, KIB, MIB};
     use crate::base::steps::steps_of;
     use crate::memory::allocator::{AllocatorConfig, CachingAllocator, Request};
+    use crate::null::{NullBackend, NullConfig};
 
     /// Frees so many blocks of a size apart from each other, all behind their pages' beginnings,
     /// and returns the steps of a request that is aligned as none of them is.

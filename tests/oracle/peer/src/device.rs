@@ -10,8 +10,8 @@ use accelrt::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo, PhysicalHandle,
     PointerOwner, PriorityRange, StreamHandle, VirtualMemory, Work,
 };
-use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{NullBackend, NullConfig};
+use accelrt_testing::fault::{Fault, FaultBackend, FaultError, Method};
+use accelrt_testing::null::{NullBackend, NullConfig};
 use accelrt::{DeviceKind, Error, MemoryError, Result};
 
 use crate::clock::Clock;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use accelrt::allocator::{Allocated, CachingAllocator, PoolId, PoolOptions, Request};
 use accelrt::backend::contract::StreamHandle;
-use accelrt::backend::fault::Method;
+use accelrt_testing::fault::Method;
 use accelrt::{Buffer, Config, Device, DeviceKind, Error, MemPool, MemoryError, Runtime, Stream};
 
 use crate::device::Numbers;

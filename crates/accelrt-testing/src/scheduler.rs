@@ -1,0 +1,249 @@
+//! A schedule that is followed: runnable streams, whose turn it is, and the virtual clock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, ThreadId, yield_now};
+use std::time::{Duration, Instant};
+
+use accelrt::backend::contract::{Turn, Work};
+use accelrt::internal::{
+    Clock, Interrupt, Lifecycle, LockRank, Mutex, OperationKind, Scheduler, StreamCore, TaskWatch,
+    frames, park,
+};
+use accelrt::{ConfigError, Error, Result, Runtime};
+
+use crate::schedule::Schedule;
+use crate::strategy::{Candidate, Chooser};
+
+/// How long a thread's step keeps others from theirs. A task that blocks until another thread has
+/// gone on does not hang the program: from here on the order is no longer the seed's alone. Inside
+/// a task a thread is more patient where nothing that it needs can run: others could need its own.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How often a thread looks again that waits while no stream is runnable.
+const PERIOD: Duration = Duration::from_micros(200);
+
+/// No stream has this key.
+const ANY: u64 = 0;
+
+/// True while a schedule is followed: the process has one clock.
+static IS_FOLLOWED: AtomicBool = AtomicBool::new(false);
+
+struct SeededScheduler {
+    state: Mutex<State>,
+    /// The users' tasks that have run.
+    ended: AtomicU64,
+    /// The streams that became runnable inside of a step, by what it ran.
+    woken: AtomicU64,
+}
+
+struct State {
+    chooser: Chooser,
+    runnable: Vec<Arc<StreamCore>>,
+    now_ns: u64,
+    stepping: Option<Step>,
+}
+
+/// The thread inside a step, and since when.
+type Step = (ThreadId, Instant);
+
+impl SeededScheduler {
+    fn new(schedule: Schedule) -> Arc<Self> {
+        let chooser = Chooser::new(schedule);
+        let state = State { chooser, runnable: Vec::new(), now_ns: 0, stepping: None };
+        let state = Mutex::new(LockRank::RunQueue, state);
+        Arc::new(Self { state, ended: AtomicU64::new(0), woken: AtomicU64::new(0) })
+    }
+
+    /// Inside a task, the runnable stream that the awaited one needs, through others if need be.
+    fn needed(&self, awaited: u64) -> Option<u64> {
+        let runnable = frames::is_inside_task().then(|| self.state.lock().runnable.clone());
+        runnable?.iter().find(|stream| is_needed_by(stream, awaited)).map(|stream| stream.key())
+    }
+
+    /// Begins a step of this thread: the chosen stream, which inside a task is the needed one, and
+    /// which step this one is inside of.
+    fn begin(&self, needed: Option<u64>) -> Option<(Arc<StreamCore>, Option<Step>)> {
+        let own = thread::current().id();
+        let is_lost = needed.is_none() && frames::is_inside_task();
+        let patience = if is_lost { PATIENCE * 10 } else { PATIENCE };
+        loop {
+            let mut state = self.state.lock();
+            let outer = state.stepping.filter(|(thread, _)| *thread == own);
+            let is_other = |(_, since): &Step| since.elapsed() < patience;
+            if outer.is_none() && state.stepping.as_ref().is_some_and(is_other) {
+                return None;
+            }
+            let done = state.runnable.iter().position(|stream| !stream.is_needed());
+            if let Some(place) = done {
+                let stream = state.runnable.remove(place);
+                drop(state); // it may come back at once
+                stream.give_up();
+                continue;
+            }
+            let candidate = |stream: &Arc<StreamCore>| Candidate {
+                key: stream.key(),
+                priority: stream.priority(),
+            };
+            let candidates: Vec<Candidate> = state.runnable.iter().map(candidate).collect();
+            if candidates.is_empty() {
+                return None;
+            }
+            let place = candidates.iter().position(|it| Some(it.key) == needed);
+            let place = place.unwrap_or_else(|| state.chooser.choose(&candidates));
+            state.stepping = Some((own, Instant::now()));
+            return Some((state.runnable.remove(place), outer));
+        }
+    }
+
+    /// Runs a task, or what stands before it up to a record that lets another stream go on, which
+    /// may go before the task. Inside a task it runs one command of what is needed: a task that is
+    /// not could wait for the stream of the task around it, on this same stack.
+    fn step_towards(&self, awaited: u64) -> bool {
+        let needed = self.needed(awaited);
+        let Some((stream, outer)) = self.begin(needed) else { return false };
+        // Relaxed: tasks of this thread's turn are counted by this thread.
+        let count = || (self.ended.load(Ordering::Relaxed), self.woken.load(Ordering::Relaxed));
+        let before = count();
+        let is_inside = frames::is_inside_task();
+        let is_over = || is_inside || count() != before;
+        stream.run(&Turn::new(&is_over, &is_over)); // never panics
+        self.end(outer);
+        true
+    }
+
+    fn end(&self, outer: Option<Step>) {
+        let mut state = self.state.lock();
+        if state.stepping.is_some_and(|(thread, _)| thread == thread::current().id()) {
+            state.stepping = outer;
+        }
+    }
+}
+
+/// True for the awaited stream, and for those that it waits for, through others if need be.
+fn is_needed_by(stream: &Arc<StreamCore>, awaited: u64) -> bool {
+    let (mut seen, mut left) = (Vec::new(), vec![Arc::clone(stream)]);
+    while let Some(next) = left.pop() {
+        if next.key() == awaited {
+            return true;
+        }
+        if !seen.contains(&next.key()) {
+            seen.push(next.key());
+            left.extend(next.parked_behind());
+        }
+    }
+    false
+}
+
+impl Scheduler for SeededScheduler {
+    fn add(&self, stream: Arc<StreamCore>) {
+        // So no waiting thread helps, and a turn looks behind each task whether it is over.
+        stream.assume_long_tasks();
+        let mut state = self.state.lock();
+        state.runnable.push(stream);
+        // Those of other threads come at a time of the machine's choice.
+        if state.stepping.is_some_and(|(thread, _)| thread == thread::current().id()) {
+            self.woken.fetch_add(1, Ordering::Relaxed); // Relaxed: as in `step_towards`
+        }
+    }
+
+    fn step(&self) -> bool {
+        self.step_towards(ANY)
+    }
+
+    fn follow(
+        &self,
+        awaited: u64,
+        is_over: &dyn Fn() -> bool,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        let mut last_check = Instant::now();
+        while !is_over() {
+            if !self.step_towards(awaited) {
+                park(interrupt.longest_sleep(Some(PERIOD)));
+            }
+            interrupt.check(&mut last_check)?;
+        }
+        Ok(())
+    }
+
+    fn end_task(&self, operation: OperationKind, bytes: usize) {
+        self.ended.fetch_add(1, Ordering::Relaxed); // Relaxed: as in `step_towards`
+        let mut state = self.state.lock();
+        state.now_ns = state.now_ns.saturating_add(state.chooser.duration_ns(operation, bytes));
+        Clock::get().set_virtual(Some(state.now_ns));
+    }
+}
+
+/// A schedule that a runtime follows, until the drop or the runtime's end, which it does not delay.
+/// The drop first runs what is runnable; the workers run what becomes runnable later.
+#[must_use = "the drop ends the schedule"]
+pub struct Scheduled {
+    lifecycle: Arc<Lifecycle>,
+    scheduler: Arc<SeededScheduler>,
+    _watch: TaskWatch,
+}
+
+impl Scheduled {
+    pub(crate) fn start(schedule: Schedule, runtime: &Runtime) -> Result<Self> {
+        // Acquire: pairs with the release in the drop; the clock is this schedule's now.
+        if IS_FOLLOWED.swap(true, Ordering::Acquire) {
+            let (name, value) = ("a schedule's seed", schedule.seed.to_string());
+            let allowed = "one schedule at a time in a process, and another one is followed";
+            return Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed }));
+        }
+        let lifecycle = runtime.lifecycle();
+        let scheduled = Self {
+            lifecycle: Arc::clone(lifecycle),
+            scheduler: SeededScheduler::new(schedule),
+            _watch: lifecycle.watch(None),
+        };
+        for stream in runtime.all_streams() {
+            stream.wait_ticket(stream.pushed(), false, &mut Interrupt::default())?;
+            while !stream.is_idle() {
+                yield_now(); // a worker lingers, or has still to find that nothing is left
+            }
+        }
+        Clock::get().set_virtual(Some(0));
+        lifecycle.set_scheduler(Some(Arc::clone(&scheduled.scheduler) as _));
+        Ok(scheduled)
+    }
+
+    /// How many times a runnable stream went.
+    #[must_use]
+    pub fn num_steps(&self) -> u64 {
+        self.scheduler.state.lock().chooser.num_steps()
+    }
+
+    /// At how many of these steps several streams were runnable. Where it is 0, every seed and the
+    /// workers have the same order: the run has shown nothing.
+    #[must_use]
+    pub fn num_choices(&self) -> u64 {
+        self.scheduler.state.lock().chooser.num_choices()
+    }
+
+    /// Runs what is runnable.
+    pub(crate) fn finish(&self) {
+        while self.lifecycle.step() {}
+    }
+}
+
+impl Drop for Scheduled {
+    fn drop(&mut self) {
+        self.finish();
+        self.lifecycle.set_scheduler(None);
+        let left = std::mem::take(&mut self.scheduler.state.lock().runnable);
+        for stream in left {
+            stream.submit();
+        }
+        Clock::get().set_virtual(None);
+        IS_FOLLOWED.store(false, Ordering::Release); // Release: pairs with the start
+    }
+}
+
+impl fmt::Debug for Scheduled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduled").field("num_steps", &self.num_steps()).finish_non_exhaustive()
+    }
+}
