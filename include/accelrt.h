@@ -1123,7 +1123,7 @@ accelrt_status accelrt_buffer_release(accelrt_buffer *buffer);
 
 // Blocks until every recorded use of the memory is done, for at most `timeout_ms` milliseconds
 // unless that is `ACCELRT_NO_LIMIT`: the host may then read and write at the address, where it can
-// access the memory at all. Fails with the errors of the uses, and ends none.
+// access the memory at all. Fails with the errors of the uses, and ends them for later tasks.
 //
 // Fails with `ACCELRT_STATUS_STREAM_FAILED`, `ACCELRT_STATUS_DEVICE_LOST`,
 // `ACCELRT_STATUS_TIMED_OUT`, and with `ACCELRT_STATUS_WOULD_DEADLOCK` inside of a task that uses

@@ -270,9 +270,13 @@ impl Runtime {
         allocated.map(|block| (block.address, block.requested_bytes)).collect()
     }
 
-    /// The text of the current settings, which apply to all allocators except separate ones.
+    /// The text of the current settings, which apply to all allocators except separate ones. Empty in
+    /// a forked child.
     #[must_use]
     pub fn allocator_settings(&self) -> String {
+        if fork::is_child() {
+            return String::new(); // a thread that the child lacks may hold the lock
+        }
         self.inner.allocators.lock().settings.text().to_owned()
     }
 

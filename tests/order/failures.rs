@@ -7,7 +7,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Poll, Waker};
 
+use accelrt::internal::SynchronizeFuture;
 use accelrt::{
     Buffer, Config, Device, Error, Event, Runtime, Stream, StreamError, StreamFailure, Transfer,
 };
@@ -31,6 +33,7 @@ struct World {
     events: Vec<Event>,
     buffers: Vec<Buffer>,
     fills: Vec<Option<Transfer>>,
+    begun: Vec<Option<(Stream, SynchronizeFuture)>>,
     has_run: Vec<Arc<AtomicBool>>,
 }
 
@@ -47,7 +50,8 @@ impl World {
         };
         let buffers = (0..num_buffers).map(buffer).collect();
         let events = (0..num_events).map(|_| Event::new()).collect();
-        Self { runtime, holders, events, buffers, fills: Vec::new(), has_run: Vec::new() }
+        let (fills, begun, has_run) = (Vec::new(), Vec::new(), Vec::new());
+        Self { runtime, holders, events, buffers, fills, begun, has_run }
     }
 
     /// Performs an action. Returns the roots of the errors that it raises.
@@ -83,6 +87,26 @@ impl World {
             Action::SynchronizeEvent(event) => self.events[event].synchronize(),
             Action::Synchronize(holder) => self.holders[holder].synchronize(),
             Action::SynchronizeDevice => self.runtime.synchronize(CPU),
+            Action::Begin(holder) => {
+                let stream = &self.holders[holder];
+                let begun = SynchronizeFuture::new(stream.core(), stream.issued_after()).unwrap();
+                self.begun.push(Some((stream.clone(), begun)));
+                Ok(())
+            }
+            Action::Finish(begun) => {
+                let (stream, mut future) = self.begun[begun].take().expect("it was begun");
+                loop {
+                    if let Poll::Ready(outcome) = future.poll(Waker::noop()) {
+                        break outcome;
+                    }
+                    let _ = stream.is_done(); // a step, under a schedule
+                    std::thread::yield_now();
+                }
+            }
+            Action::GiveUp(begun) => {
+                self.begun[begun] = None;
+                Ok(())
+            }
             Action::DropFills => {
                 self.fills.iter_mut().for_each(|fill| *fill = None);
                 Ok(())

@@ -21,7 +21,7 @@ from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.replay.snapshots import read
 from accelrt.cli.view import snapshot
 from histories import Entry, line_of, trace
-from kinds import KIND, host_cores
+from kinds import KIND, host_cores, several_devices
 from processes import output_of, run
 
 pytestmark = pytest.mark.usefixtures("no_history")
@@ -555,3 +555,20 @@ def test_a_history_that_was_never_asked_for_costs_no_stacks() -> None:
     }
     assert blocks[kept.data_ptr()]["frames"] == blocks[tagged.data_ptr()]["frames"] == []
     assert blocks[tagged.data_ptr()]["user_metadata"] == "kv cache"
+
+
+@several_devices
+def test_snapshot_of_devices_has_max_entries_together() -> None:
+    numbers = {}
+    for index in range(2):
+        accelrt.empty(512, device=f"{KIND}:{index}")
+    for most in (100, 3):
+        accelerator.record_memory_history(max_entries=most, clear_history=True)
+        for _ in range(3):
+            accelrt.empty(512, device=f"{KIND}:0")
+        taken = accelerator.take_memory_snapshot()
+        entries = sum(map(len, taken["device_traces"]))
+        numbers[most] = entries, taken["accelrt"]["num_dropped_entries"]
+        accelerator.record_memory_history(None)
+    assert numbers[3][0] <= 3
+    assert sum(numbers[3]) == sum(numbers[100])

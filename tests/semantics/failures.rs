@@ -15,12 +15,17 @@ pub(crate) type Buffer = usize;
 pub(crate) type Fill = usize;
 /// A handle of a stream; the pool issues one stream to several holders.
 pub(crate) type Holder = usize;
+/// A synchronise that was begun, as a future.
+pub(crate) type Begun = usize;
 /// The number of a task that failed by itself.
 pub(crate) type Root = usize;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    Task { stream: Stream, fails: bool },
+    Task {
+        stream: Stream,
+        fails: bool,
+    },
     Fill(Stream, Buffer),
     Record(Event, Stream),
     WaitEvent(Stream, Event),
@@ -31,6 +36,11 @@ pub(crate) enum Action {
     SynchronizeEvent(Event),
     Synchronize(Holder),
     SynchronizeDevice,
+    /// Begins a synchronise that the host can give up.
+    Begin(Holder),
+    /// Waits for a synchronise that was begun.
+    Finish(Begun),
+    GiveUp(Begun),
     DropFills,
 }
 
@@ -50,6 +60,8 @@ struct Failure {
     phase: Phase,
     root: Root,
     is_ended: bool,
+    /// The last position that a synchronise has waited for which raised the error.
+    synchronized_to: usize,
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +82,7 @@ impl StreamState {
 
     fn fail(&mut self, from: usize, root: Root) {
         let (to, phase) = (usize::MAX, Phase::Current);
-        self.failures.push(Failure { from, to, phase, root, is_ended: false });
+        self.failures.push(Failure { from, to, phase, root, is_ended: false, synchronized_to: 0 });
     }
 
     fn end(&mut self, index: usize, phase: Phase) {
@@ -95,6 +107,36 @@ impl StreamState {
             }
         }
         self.failures[index].root
+    }
+
+    /// Ends a synchronise whose task has a position: raises the errors between `since` and there
+    /// that no call has raised, and the one that covers the position.
+    fn finish(&mut self, since: usize, position: usize) -> BTreeSet<Root> {
+        let mut raised = BTreeSet::new();
+        for index in 0..self.failures.len() {
+            let Failure { from, to, phase, root, is_ended, .. } = self.failures[index];
+            let is_covering = (from..to).contains(&position);
+            if from <= since || from > position {
+                continue;
+            }
+            if is_covering || phase == Phase::SetAside {
+                raised.insert(root);
+            }
+            if is_covering && phase == Phase::Current {
+                if !is_ended {
+                    self.next();
+                }
+                self.end(index, Phase::Received);
+            }
+            let failure = &mut self.failures[index];
+            failure.synchronized_to = failure.synchronized_to.max(position);
+            if failure.to <= position + 1 {
+                failure.phase = Phase::Synchronized;
+            } else if failure.phase == Phase::SetAside {
+                failure.phase = Phase::Received;
+            }
+        }
+        raised
     }
 
     /// Raises the errors behind `since` that no call has raised.
@@ -131,6 +173,8 @@ pub(crate) struct Machine {
     uses: Vec<Vec<usize>>,
     pub(crate) fills: Vec<Option<(Stream, usize)>>,
     pub(crate) holders: Vec<(Stream, usize)>,
+    /// Stream, the position since which its holder has it, and the position of the task.
+    pub(crate) begun: Vec<Option<(Stream, usize, usize)>>,
     /// Whether each task ran.
     pub(crate) has_run: Vec<bool>,
     received: BTreeSet<Root>,
@@ -197,8 +241,10 @@ impl Machine {
             Action::HostAccess(buffer) => {
                 for (state, position) in self.streams.iter_mut().zip(&self.uses[buffer]) {
                     let covering = state.at(*position);
-                    let reported = covering
-                        .filter(|index| state.failures[*index].phase != Phase::Synchronized);
+                    let reported = covering.filter(|index| {
+                        let Failure { phase, synchronized_to, .. } = state.failures[*index];
+                        phase != Phase::Synchronized && *position > synchronized_to
+                    });
                     raised.extend(reported.map(|index| state.receive(index)));
                 }
             }
@@ -210,6 +256,16 @@ impl Machine {
             Action::SynchronizeDevice => {
                 raised = self.streams.iter_mut().flat_map(|state| state.synchronize(0)).collect();
             }
+            Action::Begin(holder) => {
+                let (stream, since) = self.holders[holder];
+                let position = self.streams[stream].next();
+                self.begun.push(Some((stream, since, position)));
+            }
+            Action::Finish(begun) => {
+                let (stream, since, position) = self.begun[begun].take().expect("it was begun");
+                raised = self.streams[stream].finish(since, position);
+            }
+            Action::GiveUp(begun) => self.begun[begun] = None,
             Action::DropFills => self.fills.iter_mut().for_each(|fill| *fill = None),
         }
         raised
@@ -250,7 +306,9 @@ pub(crate) fn draw(machine: &Machine, numbers: &mut Numbers, max_failures: usize
     let may_fail = machine.max_failures() < max_failures;
     let fills: Vec<Fill> =
         (0..machine.fills.len()).filter(|fill| machine.fills[*fill].is_some()).collect();
-    match numbers.below(100) {
+    let begun: Vec<Begun> =
+        (0..machine.begun.len()).filter(|begun| machine.begun[*begun].is_some()).collect();
+    match numbers.below(108) {
         0..24 => Action::Task { stream, fails: may_fail && numbers.below(2) == 0 },
         24..48 => Action::Fill(stream, buffer),
         48..54 => Action::Record(event, stream),
@@ -263,6 +321,9 @@ pub(crate) fn draw(machine: &Machine, numbers: &mut Numbers, max_failures: usize
         91..97 => Action::Synchronize(numbers.below(machine.holders.len())),
         97 => Action::SynchronizeDevice,
         98 => Action::DropFills,
+        100..103 => Action::Begin(numbers.below(machine.holders.len())),
+        103..106 if !begun.is_empty() => Action::Finish(begun[numbers.below(begun.len())]),
+        106..108 if !begun.is_empty() => Action::GiveUp(begun[numbers.below(begun.len())]),
         _ => Action::Task { stream, fails: false },
     }
 }

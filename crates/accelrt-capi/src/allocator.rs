@@ -5,6 +5,7 @@ use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
 use accelrt::allocator::{DurationStat, HostStatistics, PooledStat, Stat, Statistics};
+use accelrt::internal::fork;
 
 use crate::arguments::{Growing, place, text, write_sized, write_text};
 use crate::buffer::{MEMORY_DEVICE, MEMORY_SHARED};
@@ -313,6 +314,7 @@ pub unsafe extern "C" fn accelrt_memory_get_settings(
     length: Option<&mut MaybeUninit<usize>>,
 ) -> Status {
     guard(|| {
+        fork::check()?;
         let settings = runtime()?.allocator_settings();
         // SAFETY: the caller passes room for `capacity` bytes.
         unsafe { write_text(&settings, text, capacity, length) }

@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use accelrt::internal::{Act, CallerScope, Interrupt, Origin};
+use accelrt::internal::{Act, CallerScope, Interrupt, Origin, fork};
 use accelrt::{Buffer, Device, Runtime};
 
 use crate::arguments::{Growing, place, write_sized};
@@ -38,8 +38,9 @@ pub const MEMORY_PINNED: i32 = 1;
 pub const MEMORY_SHARED: i32 = 2;
 
 #[inline]
-pub(super) fn handle_of_buffer(buffer: Buffer) -> *mut CBuffer {
-    to_pointer(BUFFERS.insert(buffer))
+pub(super) fn handle_of_buffer(buffer: Buffer) -> Outcome<*mut CBuffer> {
+    fork::check()?; // also where the thread has a vacant place
+    Ok(to_pointer(BUFFERS.insert(buffer)?))
 }
 
 /// Where memory of a kind comes from.
@@ -70,7 +71,7 @@ pub extern "C" fn accelrt_buffer_create(
     guard(|| {
         let to = place(buffer, "buffer")?;
         let _caller = CallerScope::of(Act::Allocates);
-        to.write(handle_of_buffer(runtime()?.empty(bytes, device.device()?)?));
+        to.write(handle_of_buffer(runtime()?.empty(bytes, device.device()?)?)?);
         Ok(())
     })
 }
@@ -92,7 +93,7 @@ pub extern "C" fn accelrt_buffer_create_on(
             bytes,
             &origin,
             &mut Interrupt::default(),
-        )?));
+        )?)?);
         Ok(())
     })
 }
@@ -119,7 +120,7 @@ pub extern "C" fn accelrt_buffer_create_in(
             bytes,
             &origin,
             &mut Interrupt::default(),
-        )?));
+        )?)?);
         Ok(())
     })
 }
@@ -149,7 +150,7 @@ pub extern "C" fn accelrt_buffer_slice(
     guard(|| {
         let to = place(view, "view")?;
         let end = offset_bytes.saturating_add(bytes);
-        to.write(handle_of_buffer(buffer_of(buffer)?.slice(offset_bytes..end)?));
+        to.write(handle_of_buffer(buffer_of(buffer)?.slice(offset_bytes..end)?)?);
         Ok(())
     })
 }
@@ -265,7 +266,7 @@ pub extern "C" fn accelrt_buffer_release(buffer: *mut CBuffer) -> Status {
 
 /// Blocks until every recorded use of the memory is done, for at most `timeout_ms` milliseconds
 /// unless that is `ACCELRT_NO_LIMIT`: the host may then read and write at the address, where it can
-/// access the memory at all. Fails with the errors of the uses, and ends none.
+/// access the memory at all. Fails with the errors of the uses, and ends them for later tasks.
 ///
 /// Fails with `ACCELRT_STATUS_STREAM_FAILED`, `ACCELRT_STATUS_DEVICE_LOST`,
 /// `ACCELRT_STATUS_TIMED_OUT`, and with `ACCELRT_STATUS_WOULD_DEADLOCK` inside of a task that uses

@@ -62,10 +62,12 @@ pub unsafe extern "C" fn accelrt_stream_launch_deferred(
             let owned: Owned = owned; // the closure has all of it, which any thread may use
             let data = owned.data;
             let handle = COMPLETIONS.insert(Started { completion, owned });
+            let handle = handle.expect("no task starts in a forked child");
             // SAFETY: the caller promises a function for this data, on any thread.
             unsafe { start(data, to_pointer(handle)) };
         };
-        stream_of(stream)?.enqueue_deferred(begin)?;
+        let stream = stream_of(stream)?.clone(); // which a task may destroy meanwhile
+        stream.enqueue_deferred(begin)?;
         Ok(())
     })
 }

@@ -38,7 +38,7 @@ pub extern "C" fn accelrt_event_create(
     guard(|| {
         let to = place(event, "event")?;
         let event = if is_timed == 0 { Event::new() } else { Event::timed() };
-        to.write(to_pointer(EVENTS.insert(event)));
+        to.write(to_pointer(EVENTS.insert(event)?));
         Ok(())
     })
 }
@@ -55,7 +55,11 @@ pub extern "C" fn accelrt_event_destroy(event: *mut CEvent) -> Status {
 /// Fails with `ACCELRT_STATUS_INVALID_ARGUMENT` when it was recorded on another device before.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelrt_event_record(event: *mut CEvent, stream: *mut CStream) -> Status {
-    guard(|| Ok(stream_of(stream)?.record(event_of(event)?)?))
+    guard(|| {
+        // Tasks may destroy the handles while the stream's limit blocks the call.
+        let (stream, event) = (stream_of(stream)?.clone(), event_of(event)?.clone());
+        Ok(stream.record(&event)?)
+    })
 }
 
 /// Makes what is enqueued on `stream` from now on run behind the event's latest record. No thread
@@ -64,7 +68,11 @@ pub extern "C" fn accelrt_event_record(event: *mut CEvent, stream: *mut CStream)
 /// Fails with `ACCELRT_STATUS_INVALID_ARGUMENT` when stream and event are of two kinds.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelrt_stream_wait_event(stream: *mut CStream, event: *mut CEvent) -> Status {
-    guard(|| Ok(stream_of(stream)?.wait_event(event_of(event)?)?))
+    guard(|| {
+        // Tasks may destroy the handles while the stream's limit blocks the call.
+        let (stream, event) = (stream_of(stream)?.clone(), event_of(event)?.clone());
+        Ok(stream.wait_event(&event)?)
+    })
 }
 
 /// Writes 1 when everything before the latest record is done, failed or not, or there is no record,

@@ -50,7 +50,7 @@ pub extern "C" fn accelrt_generator_create(
     guard(|| {
         let to = place(generator, "generator")?;
         let created = runtime()?.generator(device.device()?)?;
-        to.write(to_pointer(GENERATORS.insert(created)));
+        to.write(to_pointer(GENERATORS.insert(created)?));
         Ok(())
     })
 }
@@ -66,7 +66,7 @@ pub extern "C" fn accelrt_generator_get_default(
     guard(|| {
         let to = place(generator, "generator")?;
         let shared = runtime()?.default_generator(device.device()?)?;
-        to.write(to_pointer(GENERATORS.insert(shared)));
+        to.write(to_pointer(GENERATORS.insert(shared)?));
         Ok(())
     })
 }
@@ -80,7 +80,7 @@ pub extern "C" fn accelrt_generator_clone(
     guard(|| {
         let to = place(clone, "clone")?;
         let made = generator_of(generator)?.clone_state()?;
-        to.write(to_pointer(GENERATORS.insert(made)));
+        to.write(to_pointer(GENERATORS.insert(made)?));
         Ok(())
     })
 }
@@ -195,8 +195,9 @@ pub extern "C" fn accelrt_generator_fill(
     stream: *mut CStream,
 ) -> Status {
     guard(|| {
-        let (generator, buffer) = (generator_of(generator)?, buffer_of(buffer)?);
-        let stream = stream_of(stream)?;
+        // Tasks may destroy the handles while the stream's limit blocks the call.
+        let (generator, buffer) = (generator_of(generator)?.clone(), buffer_of(buffer)?.clone());
+        let (buffer, stream) = (&buffer, &stream_of(stream)?.clone());
         match numbers {
             RANDOM_UINT32 => generator.fill_raw(buffer, RawType::Uint32, stream)?,
             RANDOM_UINT64 => generator.fill_raw(buffer, RawType::Uint64, stream)?,

@@ -184,11 +184,14 @@ impl<T: Send + Sync> Slots<T> {
         Refused::new(Status::StaleHandle, text)
     }
 
-    /// Gives a value a handle.
+    /// Gives a value a handle. Fails in a forked child when the thread has no vacant place, because
+    /// a thread that the child lacks may hold the lock.
     #[inline]
-    pub(super) fn insert(&self, value: T) -> u64 {
-        let local = self.with_local(LocalPlaces::pop).flatten();
-        let place = local.unwrap_or_else(|| self.take_places());
+    pub(super) fn insert(&self, value: T) -> Outcome<u64> {
+        let place = match self.with_local(LocalPlaces::pop).flatten() {
+            Some(place) => place,
+            None => self.take_places()?,
+        };
         let slot = self.slot(place).expect("a vacant place has its slot");
         // Relaxed: only the thread that took the place writes the word now.
         let handle = slot.word.load(Ordering::Relaxed) & !VACANT;
@@ -197,7 +200,7 @@ impl<T: Send + Sync> Slots<T> {
         unsafe { (*slot.value.get()).write(value) };
         // Release: pairs with the acquire in `get`.
         slot.word.store(handle, Ordering::Release);
-        handle
+        Ok(handle)
     }
 
     /// Makes a handle stale, and returns what it named.
@@ -236,7 +239,8 @@ impl<T: Send + Sync> Slots<T> {
     /// Takes places for this thread, and returns one of them.
     #[cold]
     #[inline(never)]
-    fn take_places(&self) -> u32 {
+    fn take_places(&self) -> Outcome<u32> {
+        fork::check()?;
         let mut vacant = self.vacant.lock();
         if vacant.places.is_empty() {
             self.grow(&mut vacant);
@@ -246,7 +250,7 @@ impl<T: Send + Sync> Slots<T> {
                 local.push(vacant.places.pop().expect("there are some"));
             }
         });
-        vacant.places.pop().expect("a chunk has places")
+        Ok(vacant.places.pop().expect("a chunk has places"))
     }
 
     /// Makes the next chunk.

@@ -38,7 +38,7 @@ fn neighbours(word: u64) -> impl Iterator<Item = u64> {
 
 /// Live, vacant, retired and never used slots: their words, and the values of the live ones.
 fn every_state(slots: &Slots<u64>) -> (Vec<u64>, Vec<(u64, u64)>) {
-    let handles: Vec<u64> = (0..40).map(|value| slots.insert(value)).collect();
+    let handles: Vec<u64> = (0..40).map(|value| slots.insert(value).unwrap()).collect();
     let mut live = Vec::new();
     for (value, &handle) in (0..).zip(&handles) {
         match value % 5 {
@@ -85,10 +85,10 @@ fn only_live_handles_are_found() {
 #[test]
 fn a_retired_slot_is_not_reused() {
     static SLOTS: Slots<u64> = Slots::new(1, "number", None);
-    let first = SLOTS.insert(0);
+    let first = SLOTS.insert(0).unwrap();
     assert_eq!(SLOTS.remove(aged(&SLOTS, first)).unwrap(), 0);
     let place = |handle: u64| handle & u64::from(u32::MAX);
-    let later: HashSet<u64> = (0..500).map(|value| place(SLOTS.insert(value))).collect();
+    let later: HashSet<u64> = (0..500).map(|value| place(SLOTS.insert(value).unwrap())).collect();
     assert_eq!(later.len(), 500);
     assert!(!later.contains(&place(first)));
 }
@@ -97,7 +97,7 @@ fn a_retired_slot_is_not_reused() {
 fn dropped_values_are_not_dropped_again() {
     static SLOTS: Slots<Arc<()>> = Slots::new(2, "value", None);
     let value = Arc::new(());
-    let handle = SLOTS.insert(Arc::clone(&value));
+    let handle = SLOTS.insert(Arc::clone(&value)).unwrap();
     drop(SLOTS.remove(handle).unwrap());
     for number in neighbours(handle) {
         assert!(SLOTS.remove(number).is_err(), "{number:#x}");

@@ -133,7 +133,7 @@ pub extern "C" fn accelrt_history_start(
         let to = place(history, "history")?;
         fork::check()?;
         let started = MemoryHistory::start(runtime()?, most_events);
-        to.write(to_pointer(HISTORIES.insert(started)));
+        to.write(to_pointer(HISTORIES.insert(started)?));
         Ok(())
     })
 }
@@ -148,6 +148,7 @@ pub extern "C" fn accelrt_history_destroy(history: *mut CHistory) -> Status {
 #[unsafe(no_mangle)]
 pub extern "C" fn accelrt_history_clear(history: *mut CHistory) -> Status {
     guard(|| {
+        fork::check()?;
         HISTORIES.get(of_pointer(history))?.clear();
         Ok(())
     })

@@ -211,8 +211,11 @@ fn launch_with_uses<const BLOCKS: bool>(
     launch: Launch<BLOCKS>,
     uses: &[BufferUse],
 ) -> Outcome {
-    let buffers: Vec<(&Buffer, Option<bool>)> =
+    // Tasks may destroy the handles while the stream's limit blocks the call.
+    let held: Vec<(Buffer, Option<bool>)> =
         uses.iter().map(BufferUse::resolve).collect::<Outcome<_>>()?;
+    let buffers: Vec<_> = held.iter().map(|(buffer, writes)| (buffer, *writes)).collect();
+    let stream = stream.clone();
     let enqueue = || Ok(stream.core().enqueue(launch, Checked)?.ticket);
     stream.enqueue_using(&buffers, enqueue)?;
     Ok(())
@@ -220,8 +223,8 @@ fn launch_with_uses<const BLOCKS: bool>(
 
 impl BufferUse {
     /// The buffer, and whether the task writes its bytes.
-    fn resolve(&self) -> Outcome<(&'static Buffer, Option<bool>)> {
-        Ok((buffer_of(self.buffer)?, writes_of(self.access)?))
+    fn resolve(&self) -> Outcome<(Buffer, Option<bool>)> {
+        Ok((buffer_of(self.buffer)?.clone(), writes_of(self.access)?))
     }
 }
 

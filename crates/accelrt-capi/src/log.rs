@@ -28,7 +28,8 @@ static LOGS: Slots<Subscribed> = Slots::new(6, "log", None);
 
 struct Subscribed {
     subscription: ProcessSubscription,
-    /// Records that a caller had no room for.
+    most_records: usize,
+    /// At most `most_records` records that a caller had no room for.
     pending: Mutex<Pending>,
     _tasks: Option<TaskWatch>,
     _memory: Option<MemoryWatch>,
@@ -188,11 +189,12 @@ pub extern "C" fn accelrt_log_subscribe(
         let subscription = process::subscribe(set, of_runtime, most_records, Keeps::Oldest);
         let subscribed = Subscribed {
             subscription,
+            most_records,
             pending: Mutex::new(LockRank::Runtime, Pending::default()),
             _tasks: (wants & (LOG_TASKS | LOG_WAITS) != 0).then(|| runtime.log_tasks()),
             _memory: (wants & LOG_MEMORY != 0).then(|| runtime.log_memory()),
         };
-        to.write(to_pointer(LOGS.insert(subscribed)));
+        to.write(to_pointer(LOGS.insert(subscribed)?));
         Ok(())
     })
 }
@@ -225,8 +227,17 @@ pub unsafe extern "C" fn accelrt_log_take(
         fork::check()?;
         let mut pending = log.pending.lock();
         let taken = log.subscription.take();
-        pending.records.extend(taken.records);
         pending.dropped += taken.dropped;
+        let is_limited = |record: &LogRecord| record.kind != RecordKind::Thread;
+        let mut count = pending.records.iter().filter(|record| is_limited(record)).count();
+        for record in taken.records {
+            if is_limited(&record) && count == log.most_records {
+                pending.dropped += 1;
+                continue;
+            }
+            count += usize::from(is_limited(&record));
+            pending.records.push_back(record);
+        }
         let fitting = capacity.min(pending.records.len());
         let converted: Vec<_> = pending.records.iter().take(fitting).map(CLogRecord::of).collect();
         // SAFETY: the caller passes as many elements.

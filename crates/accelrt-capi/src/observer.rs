@@ -66,7 +66,7 @@ pub unsafe extern "C" fn accelrt_observer_create(
             let Shared(owned) = &owned;
             tell(run, owned.data, error);
         };
-        to.write(to_pointer(OBSERVERS.insert(runtime()?.add_oom_observer(tell))));
+        to.write(to_pointer(OBSERVERS.insert(runtime()?.add_oom_observer(tell))?));
         Ok(())
     })
 }

@@ -56,7 +56,7 @@ pub extern "C" fn accelrt_pool_create(
             .use_on_oom(options & POOL_USE_ON_OOM != 0)
             .no_split(options & POOL_NO_SPLIT != 0);
         let made = MemPool::new(runtime()?, device.device()?, chosen)?;
-        to.write(to_pointer(POOLS.insert(made)));
+        to.write(to_pointer(POOLS.insert(made)?));
         Ok(())
     })
 }
@@ -122,6 +122,7 @@ thread_local! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accelrt_memory_enter_tag(tag: *const c_char) -> Status {
     guard(|| {
+        fork::check()?;
         // SAFETY: the caller passes a text.
         let entered = memory_tag(unsafe { text(tag, "tag") }?);
         TAGS.with_borrow_mut(|tags| tags.push(entered));

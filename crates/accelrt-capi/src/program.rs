@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 
-use accelrt::{Argument, Kernel, KernelArgument, ParameterClass, Program, ProgramSource};
+use accelrt::{Argument, Buffer, Kernel, KernelArgument, ParameterClass, Program, ProgramSource};
 
 use crate::arguments::{array, place, text, write_text};
 use crate::buffer::{CBuffer, buffer_of};
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn accelrt_program_compile(
             ProgramSource::Binary(source)
         };
         let compiled = runtime()?.compile(device.device()?, source, options)?;
-        to.write(to_pointer(PROGRAMS.insert(compiled)));
+        to.write(to_pointer(PROGRAMS.insert(compiled)?));
         Ok(())
     })
 }
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn accelrt_program_get_kernel(
         let program = PROGRAMS.get(of_pointer(program))?;
         // SAFETY: the caller passes a text that ends with a zero.
         let found = program.kernel(unsafe { text(name, "name") }?)?;
-        to.write(to_pointer(KERNELS.insert(found)));
+        to.write(to_pointer(KERNELS.insert(found)?));
         Ok(())
     })
 }
@@ -183,7 +183,9 @@ pub unsafe extern "C" fn accelrt_stream_launch_kernel(
     local: *const usize,
 ) -> Status {
     guard(|| {
-        let (stream, kernel) = (stream_of(stream)?, KERNELS.get(of_pointer(kernel))?);
+        // Tasks may destroy the handles while the stream's limit blocks the call.
+        let (stream, kernel) =
+            (stream_of(stream)?.clone(), KERNELS.get(of_pointer(kernel))?.clone());
         // SAFETY: the caller passes as many arguments.
         let given = unsafe { array(arguments, argument_count, "arguments") }?;
         if dimensions > 3 {
@@ -201,25 +203,38 @@ pub unsafe extern "C" fn accelrt_stream_launch_kernel(
         let classes = classes.chain(std::iter::repeat(ParameterClass::Unknown));
         let mut converted = Vec::with_capacity(given.len());
         let mut writes = Vec::with_capacity(given.len());
-        for (argument, class) in given.iter().zip(classes) {
+        let buffers: Vec<Option<Buffer>> =
+            given.iter().map(CKernelArgument::buffer).collect::<Outcome<_>>()?;
+        for ((argument, buffer), class) in given.iter().zip(&buffers).zip(classes) {
             // SAFETY: the caller passes values of as many bytes as it says.
-            converted.push(unsafe { argument.convert(class) }?);
+            converted.push(unsafe { argument.convert(class, buffer.as_ref()) }?);
             writes.push(writes_of(argument.access)?);
         }
         // SAFETY: the caller says that the kernel's accesses are sound, and how it uses buffers.
         unsafe {
-            stream.launch_kernel_with_uses(kernel, &converted, (global, local), &writes)?;
+            stream.launch_kernel_with_uses(&kernel, &converted, (global, local), &writes)?;
         }
         Ok(())
     })
 }
 
 impl CKernelArgument {
+    fn buffer(&self) -> Outcome<Option<Buffer>> {
+        let is_buffer = self.kind == ARGUMENT_BUFFER;
+        is_buffer.then(|| Ok(buffer_of(self.buffer)?.clone())).transpose()
+    }
+
     /// # Safety
     /// The value has as many bytes as the argument says, which do not change meanwhile.
-    unsafe fn convert<'a>(&self, class: ParameterClass) -> Outcome<KernelArgument<'a>> {
+    unsafe fn convert<'a>(
+        &self,
+        class: ParameterClass,
+        buffer: Option<&'a Buffer>,
+    ) -> Outcome<KernelArgument<'a>> {
+        if let Some(buffer) = buffer {
+            return Ok(KernelArgument::Buffer(buffer));
+        }
         match self.kind {
-            ARGUMENT_BUFFER => Ok(KernelArgument::Buffer(buffer_of(self.buffer)?)),
             ARGUMENT_LOCAL => Ok(KernelArgument::Local(self.bytes)),
             ARGUMENT_VALUE => {
                 // SAFETY: the caller promises as many bytes.

@@ -140,7 +140,7 @@ pub extern "C" fn accelrt_snapshot_take(
 ) -> Status {
     guard(|| {
         let to = place(snapshot, "snapshot")?;
-        to.write(to_pointer(SNAPSHOTS.insert(Taken::of(kind)?)));
+        to.write(to_pointer(SNAPSHOTS.insert(Taken::of(kind)?)?));
         Ok(())
     })
 }

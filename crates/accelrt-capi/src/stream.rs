@@ -51,7 +51,7 @@ pub(super) fn handle_of(stream: Stream) -> Outcome<*mut CStream> {
         drop(handles); // before `stream`, which is not the last handle, as the slot has one
         return Ok(to_pointer(handle));
     }
-    let handle = STREAMS.insert(stream);
+    let handle = STREAMS.insert(stream)?;
     known.insert(key, Counted { handle, count: 1 });
     Ok(to_pointer(handle))
 }
@@ -313,5 +313,9 @@ pub extern "C" fn accelrt_stream_get_native(
 /// Fails with `ACCELRT_STATUS_INVALID_ARGUMENT` when the streams are of two kinds.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelrt_stream_wait_stream(stream: *mut CStream, other: *mut CStream) -> Status {
-    guard(|| Ok(stream_of(stream)?.wait_stream(stream_of(other)?)?))
+    guard(|| {
+        // Tasks may destroy the handles while the stream's limit blocks the call.
+        let (stream, other) = (stream_of(stream)?.clone(), stream_of(other)?.clone());
+        Ok(stream.wait_stream(&other)?)
+    })
 }

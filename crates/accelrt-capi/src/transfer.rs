@@ -30,7 +30,9 @@ pub extern "C" fn accelrt_buffer_copy(
     stream: *mut CStream,
 ) -> Status {
     guard(|| {
-        buffer_of(to)?.copy_from(buffer_of(from)?, stream_of(stream)?)?;
+        // Tasks may destroy the handles while the stream's limit blocks the call.
+        let (to, from) = (buffer_of(to)?.clone(), buffer_of(from)?.clone());
+        to.copy_from(&from, &stream_of(stream)?.clone())?;
         Ok(())
     })
 }
@@ -44,7 +46,9 @@ pub extern "C" fn accelrt_buffer_fill(
     stream: *mut CStream,
 ) -> Status {
     guard(|| {
-        buffer_of(buffer)?.fill(byte, stream_of(stream)?)?;
+        // As in `accelrt_buffer_copy`.
+        let (buffer, stream) = (buffer_of(buffer)?.clone(), stream_of(stream)?.clone());
+        buffer.fill(byte, &stream)?;
         Ok(())
     })
 }
@@ -107,7 +111,9 @@ pub unsafe extern "C" fn accelrt_buffer_write_later(
 ) -> Status {
     guard(|| {
         let source = HostBytes::new(source, bytes, drop, "source")?;
-        buffer_of(buffer)?.copy_from_host(source, stream_of(stream)?)?;
+        // As in `accelrt_buffer_copy`.
+        let (buffer, stream) = (buffer_of(buffer)?.clone(), stream_of(stream)?.clone());
+        buffer.copy_from_host(source, &stream)?;
         Ok(())
     })
 }
@@ -130,7 +136,8 @@ pub unsafe extern "C" fn accelrt_buffer_read_later(
     guard(|| {
         let target = HostBytes::new(target, bytes, drop, "target")?;
         // The memory is the caller's: no thread waits here to return it.
-        let _transfer = buffer_of(buffer)?.copy_to_host(target, stream_of(stream)?)?;
+        let (buffer, stream) = (buffer_of(buffer)?.clone(), stream_of(stream)?.clone());
+        let _transfer = buffer.copy_to_host(target, &stream)?;
         Ok(())
     })
 }

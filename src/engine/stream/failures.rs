@@ -6,7 +6,7 @@
 //! | phase | begins when | ends when |
 //! |---|---|---|
 //! | current | a task fails | another phase begins; never, if the device is lost |
-//! | synchronized | a synchronise raises the error | no wait needs the log (`forget`) |
+//! | synchronized | a synchronise raises the error | no wait needs the log (`forget`); put back |
 //! | received | a call raises it through a handle ([`EndFailure`]) | a synchronise; 16 newer ones |
 //! | set aside | the pool issues it again ([`Reissue`]) | an older handle synchronises, a receipt |
 //!
@@ -44,10 +44,18 @@ struct ErrorRange {
     /// The first ticket behind the failed range; [`OPEN`] while the error is current.
     to_ticket: u64,
     phase: Phase,
+    /// The last task that a synchronise has waited for which raised the error, 0 without one.
+    synchronized_to: u64,
     error: Arc<StreamFailure>,
 }
 
 impl ErrorRange {
+    /// The phase of an ended error: synchronized when no task is left whose caller does not know.
+    fn phase_after_end(&self) -> Phase {
+        let is_known = self.synchronized_to >= self.to_ticket - 1;
+        if is_known { Phase::Synchronized } else { Phase::Received }
+    }
+
     fn covers(&self, ticket: u64) -> bool {
         (self.from_ticket..self.to_ticket).contains(&ticket)
     }
@@ -102,11 +110,24 @@ impl Failures {
             // An error that fails its stream for the first time has no ticket yet.
             let is_earlier = (1..=log.reissued_at).contains(&error.ticket());
             let is_set_aside = is_earlier && !error.is_permanent();
+            // What `set_aside` left of an error that is put back.
+            let earlier = log
+                .ranges
+                .iter_mut()
+                .find(|range| range.phase == Phase::SetAside && Arc::ptr_eq(&range.error, error));
+            if let Some(earlier) = earlier {
+                if is_set_aside {
+                    return false;
+                }
+                earlier.phase = Phase::Received; // the new range is raised in its place
+            }
             error.set_ticket(ticket);
             let (to_ticket, phase) =
                 if is_set_aside { (ticket, Phase::SetAside) } else { (OPEN, Phase::Current) };
-            let error = Arc::clone(error);
-            log.ranges.push(ErrorRange { from_ticket: ticket, to_ticket, phase, error });
+            let (error, synchronized_to) = (Arc::clone(error), 0);
+            let from_ticket = ticket;
+            let range = ErrorRange { from_ticket, to_ticket, phase, synchronized_to, error };
+            log.ranges.push(range);
             // SeqCst: stored before `retainers` is read in `forget`; partner: `release_cleared`. A
             // thread that sees a later task retired sees this store as well.
             self.has_entries.store(true, Ordering::SeqCst);
@@ -153,11 +174,45 @@ impl Failures {
             let Some(range) = log.ranges.iter_mut().find(is_unraised) else { return false };
             let is_current = range.phase == Phase::Current;
             range.to_ticket = range.to_ticket.min(ticket);
-            range.phase = Phase::Received;
+            range.phase = range.phase_after_end();
             (is_current, self.forget(&mut log))
         };
         drop(forgotten);
         is_current
+    }
+
+    /// Puts an error back that a synchronise has cleared and not raised: the next synchronise
+    /// raises it. The caller's synchronise has made the log retain it.
+    pub(crate) fn set_aside(&self, error: &Arc<StreamFailure>) {
+        let mut log = self.log.lock();
+        let is_cleared = |range: &&mut ErrorRange| {
+            range.phase == Phase::Synchronized && Arc::ptr_eq(&range.error, error)
+        };
+        if let Some(range) = log.ranges.iter_mut().find(is_cleared) {
+            range.phase = Phase::SetAside;
+        }
+    }
+
+    /// For a synchronise with the task `ticket`, through a handle that was issued after a ticket:
+    /// returns the error that covers the task. The caller raises the error and enqueues its end.
+    /// Host accesses do not fail from here on because of what the error did to tasks up to this one.
+    pub(crate) fn synchronize_at(
+        &self,
+        issued_after: u64,
+        ticket: u64,
+    ) -> Option<Arc<StreamFailure>> {
+        if !self.has_failed() {
+            return None;
+        }
+        let mut log = self.log.lock();
+        let range = log.ranges.iter_mut().find(|range| {
+            let is_visible = range.error.ticket() > issued_after || range.error.is_permanent();
+            range.covers(ticket) && is_visible
+        })?;
+        if !range.error.is_permanent() {
+            range.synchronized_to = range.synchronized_to.max(ticket);
+        }
+        Some(Arc::clone(&range.error))
     }
 
     /// Notes that the pool issues the stream again behind the task `ticket`. True while an error is
@@ -189,22 +244,31 @@ impl Failures {
         drop(forgotten); // without the lock: a user's error may use the stream in its drop
     }
 
-    /// For a synchronise through a handle that was issued after a ticket: returns the set-aside
-    /// errors of later tasks that no handle has received, and marks all errors of later tasks that
-    /// are not current as synchronized.
+    /// As [`Failures::synchronize_up_to`], for all later tasks.
     pub(crate) fn synchronize(&self, issued_after: u64) -> UnraisedErrors {
+        self.synchronize_up_to(issued_after, u64::MAX)
+    }
+
+    /// For a synchronise with the task `ticket`, through a handle that was issued after a ticket:
+    /// returns the set-aside errors of the tasks between the two that no handle has received, and
+    /// marks their errors that are not current as synchronized.
+    pub(crate) fn synchronize_up_to(&self, issued_after: u64, ticket: u64) -> UnraisedErrors {
         if !self.has_failed() {
             return UnraisedErrors::default();
         }
         let (taken, forgotten) = {
             let mut log = self.log.lock();
             let mut errors = Vec::new();
-            for range in log.ranges.iter_mut().filter(|range| range.error.ticket() > issued_after) {
+            let is_seen = |range: &&mut ErrorRange| {
+                range.error.ticket() > issued_after && range.from_ticket <= ticket
+            };
+            for range in log.ranges.iter_mut().filter(is_seen) {
                 if range.phase == Phase::SetAside && !range.error.is_ended() {
                     errors.push(Arc::clone(&range.error));
                 }
-                if range.phase != Phase::Current {
-                    range.phase = Phase::Synchronized;
+                if matches!(range.phase, Phase::Received | Phase::SetAside) {
+                    range.synchronized_to = range.synchronized_to.max(ticket);
+                    range.phase = range.phase_after_end();
                 }
             }
             // The count covers all holders, so only a handle that sees all errors reports it.
@@ -254,7 +318,10 @@ impl Failures {
 
     /// As [`Failures::at`], without an error that a synchronise has raised.
     pub(crate) fn unsynchronized_at(&self, ticket: u64) -> Option<Arc<StreamFailure>> {
-        self.find(|range| range.covers(ticket) && range.phase != Phase::Synchronized)
+        let is_synchronized = |range: &ErrorRange| {
+            range.phase == Phase::Synchronized || range.synchronized_to >= ticket
+        };
+        self.find(|range| range.covers(ticket) && !is_synchronized(range))
     }
 
     /// The first error that covers a task of `first + 1..=last`.
@@ -504,6 +571,32 @@ mod tests {
         assert!(failures.current().is_some());
         assert!(failures.end_received(&current, 8));
         assert!(failures.current().is_none());
+    }
+
+    #[test]
+    fn error_put_back_is_raised_once() {
+        let (failures, error) = (Failures::new(), error(1));
+        failures.retain_cleared();
+        failures.open(5, &error);
+        failures.clear(6);
+        failures.set_aside(&error);
+        assert_eq!(ids(&failures.unraised().errors), [1]);
+        assert!(failures.unsynchronized_at(5).is_some());
+        assert!(failures.open(8, &error));
+        assert!(failures.synchronize(0).errors.is_empty());
+        assert!(failures.current().is_some());
+    }
+
+    #[test]
+    fn error_put_back_after_a_later_one_is_not_lost() {
+        let (failures, earlier, later) = (Failures::new(), error(1), error(2));
+        failures.retain_cleared();
+        failures.open(5, &earlier);
+        failures.clear(6);
+        failures.open(7, &later);
+        failures.set_aside(&earlier);
+        assert_eq!(ids(&failures.unraised().errors), [1, 2]);
+        assert_eq!(ids(&failures.synchronize(0).errors), [1]);
     }
 
     #[test]

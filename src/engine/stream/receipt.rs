@@ -1,9 +1,9 @@
 //! Receipts: a call raises a stream's error to its caller, and the error ends.
 //!
-//! A synchronise ends the error at its task (`synchronize`). A handle of a task (a transfer, a
-//! callable, the host's access to a buffer) receives the error later, so the receipt enqueues a
-//! task: tasks with earlier tickets stay skipped, and later ones run. Cancellations end only at a
-//! synchronise, and the error of a lost device never ends.
+//! A synchronise of one stream ends the error at its task (`synchronize`). A handle of a task (a
+//! transfer, a callable, the host's access to a buffer) and other synchronises receive the error
+//! later, so the receipt enqueues a task: tasks with earlier tickets stay skipped, and later ones
+//! run. Cancellations end only at a synchronise, and the error of a lost device never ends.
 //!
 //! A pooled stream is issued to several holders, one after the other. The errors of one holder do
 //! not fail the tasks of the next: the pool enqueues a task that sets the error aside, for a
@@ -95,6 +95,18 @@ impl StreamCore {
         if !error.is_ended_by_receipt() || self.lifecycle.check().is_err() {
             return;
         }
+        self.enqueue_end(error);
+    }
+
+    /// Ends an error that a synchronise raises, for tasks that are enqueued later.
+    pub(super) fn end_synchronized(self: &Arc<Self>, error: &Arc<StreamFailure>) {
+        error.set_raised();
+        if !error.is_permanent() && self.lifecycle.check().is_ok() {
+            self.enqueue_end(error);
+        }
+    }
+
+    fn enqueue_end(self: &Arc<Self>, error: &Arc<StreamFailure>) {
         let task = EndFailure(Arc::clone(error));
         if let Some(ticket) =
             self.failures.end_once(error, || self.enqueue(task, Unscheduled).ticket)

@@ -1,4 +1,13 @@
-//! Synchronise: the consumer clears the stream's error, and every synchronising thread raises it.
+//! Synchronise: waits for the earlier tasks of a stream, and raises and ends the stream's error.
+//!
+//! | synchronise | ends the error |
+//! |---|---|
+//! | of one stream, without a limit of time | at its task ([`Ends::AtTask`]): the consumer clears it |
+//! | with a limit, by a future, of several streams | when it is raised ([`Ends::WhenRaised`]) |
+//!
+//! A synchronise that may be given up must not let later tasks run before its caller has the error.
+//! An error that the consumer clears goes to every synchronise in progress. The last one that gives
+//! up puts the error back, unless another one has raised it.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -17,7 +26,7 @@ use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::enqueue::{Always, Checked};
-use crate::engine::stream::failures::UnraisedErrors;
+use crate::engine::stream::failures::{RetainingStream, UnraisedErrors};
 use crate::engine::stream::frames;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::operation::OperationKind;
@@ -51,8 +60,16 @@ impl SyncPoint {
     }
 }
 
-/// The task at which the consumer clears the stream's error and adds it to the [`SyncPoint`]s.
-struct Synchronize(Arc<SyncPoint>);
+/// When a synchronise ends the stream's error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    AtTask,
+    WhenRaised,
+}
+
+/// The task that a synchronise waits for. With a point, the consumer clears the stream's error
+/// there and adds it to all [`SyncPoint`]s.
+struct Synchronize(Option<Arc<SyncPoint>>);
 
 impl Command<TaskContext> for Synchronize {
     const CLASS: Class = Class::Internal;
@@ -60,7 +77,9 @@ impl Command<TaskContext> for Synchronize {
 
     fn run(self, context: &mut TaskContext) {
         context.is_marker = true;
-        context.effects().sync = Some(self.0);
+        if let Some(point) = self.0 {
+            context.effects().sync = Some(point);
+        }
     }
 }
 
@@ -83,6 +102,9 @@ impl Command<TaskContext> for Reopen {
 pub(crate) struct Pending {
     point: Arc<SyncPoint>,
     ticket: u64,
+    ends: Ends,
+    /// The log keeps errors that were cleared: they may be put back.
+    _log: RetainingStream,
 }
 
 impl StreamCore {
@@ -123,16 +145,19 @@ impl StreamCore {
         if is_quiet || self.synchronize_by_helping(until, issued_after, interrupt)? {
             return Ok(());
         }
-        let pending = self.begin_synchronize(!interrupt.has_limit())?;
-        let cleared = self.take_synchronized(&pending, interrupt)?;
-        self.raise_after(issued_after, cleared)
+        let ends = if interrupt.has_limit() { Ends::WhenRaised } else { Ends::AtTask };
+        let pending = self.begin_synchronize(ends, !interrupt.has_limit())?;
+        self.await_synchronized(&pending, interrupt)?;
+        let UnraisedErrors { errors, num_forgotten } = self.take_pending(&pending, issued_after);
+        raise_counted(errors, num_forgotten)
     }
 
     /// Raises the errors that a synchronise has cleared, and those of earlier holders that the pool
     /// has set aside, as far as their tasks come behind the ticket `issued_after`.
     #[cold]
     fn raise_after(self: &Arc<Self>, issued_after: u64, cleared: Vec<Cleared>) -> Result<()> {
-        let UnraisedErrors { errors, num_forgotten } = self.take_after(issued_after, cleared);
+        let UnraisedErrors { errors, num_forgotten } =
+            self.take_after(issued_after, u64::MAX, cleared);
         raise_counted(errors, num_forgotten)
     }
 
@@ -141,9 +166,10 @@ impl StreamCore {
     pub(crate) fn take_after(
         self: &Arc<Self>,
         issued_after: u64,
+        ticket: u64,
         cleared: Vec<Cleared>,
     ) -> UnraisedErrors {
-        let mut taken = self.failures.synchronize(issued_after);
+        let mut taken = self.failures.synchronize_up_to(issued_after, ticket);
         for one in cleared {
             if one.0.ticket() > issued_after || one.0.is_permanent() {
                 taken.errors.push(raised(&one));
@@ -227,35 +253,63 @@ impl StreamCore {
 
     /// Enqueues a synchronise. At the stream's task limit, a throttled call executes tasks or
     /// blocks, which waits with a limit and futures must not do.
-    pub(crate) fn begin_synchronize(self: &Arc<Self>, is_throttled: bool) -> Result<Pending> {
-        let point = SyncPoint::new();
+    pub(crate) fn begin_synchronize(
+        self: &Arc<Self>,
+        ends: Ends,
+        is_throttled: bool,
+    ) -> Result<Pending> {
+        let (point, log) = (SyncPoint::new(), RetainingStream::new(self));
         // Listed before the enqueue, so that the consumer of the task finds the point in the list.
         self.synchronizing.lock().push(Arc::clone(&point));
-        let task = Synchronize(Arc::clone(&point));
+        let task = Synchronize((ends == Ends::AtTask).then(|| Arc::clone(&point)));
         let entered = if is_throttled {
             self.enqueue(task, Checked)
         } else {
             self.lifecycle.check().map(|()| self.enqueue(task, Always))
         };
         let ticket = entered.inspect_err(|_| self.remove_point(&point))?.ticket;
-        Ok(Pending { point, ticket })
+        Ok(Pending { point, ticket, ends, _log: log })
     }
 
-    /// Waits for the synchronise's task and returns the errors that it cleared, which the caller
-    /// raises or puts back. If the wait fails, those that no other thread raises fail the stream
-    /// again.
-    pub(crate) fn take_synchronized(
+    /// Waits for the task of a synchronise. If the wait fails, the synchronise is abandoned.
+    pub(crate) fn await_synchronized(
         self: &Arc<Self>,
         pending: &Pending,
         interrupt: &mut Interrupt<'_>,
-    ) -> Result<Vec<Cleared>> {
+    ) -> Result<()> {
         // A panic of the backend abandons the synchronise too, and then unwinds further.
         let waited = catch_panic(|| self.wait_for(pending, interrupt));
-        if let Ok(Ok(())) = waited {
-            return Ok(pending.point.take());
+        if !matches!(waited, Ok(Ok(()))) {
+            self.abandon_synchronize(pending);
         }
-        self.abandon_synchronize(pending);
-        waited.unwrap_or_else(|panic| resume_unwind(panic)).map(|()| Vec::new())
+        waited.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Ends the errors of a synchronise whose task is done, and returns them for the caller to
+    /// raise: those of tasks up to the synchronise's own and after the ticket `issued_after`.
+    pub(crate) fn take_pending(
+        self: &Arc<Self>,
+        pending: &Pending,
+        issued_after: u64,
+    ) -> UnraisedErrors {
+        if pending.ends == Ends::AtTask {
+            return self.take_after(issued_after, u64::MAX, pending.point.take());
+        }
+        self.remove_point(&pending.point);
+        let (cleared, later): (Vec<_>, Vec<_>) =
+            pending.point.take().into_iter().partition(|one| one.0.ticket() <= pending.ticket);
+        for one in later {
+            self.put_back(one);
+        }
+        let covering = self.failures.synchronize_at(issued_after, pending.ticket);
+        let mut taken = self.take_after(issued_after, pending.ticket, cleared);
+        if let Some(error) = covering {
+            self.end_synchronized(&error);
+            if !taken.errors.iter().any(|other| Arc::ptr_eq(other, &error)) {
+                taken.errors.push(error);
+            }
+        }
+        taken
     }
 
     fn wait_for(self: &Arc<Self>, pending: &Pending, interrupt: &mut Interrupt<'_>) -> Result<()> {
@@ -284,20 +338,25 @@ impl StreamCore {
         pending.point.take().into_iter().for_each(|cleared| self.put_back(cleared));
     }
 
-    /// Enqueues a task that fails the stream again, if no other point has the error or has raised
-    /// it. Is never throttled: waits with a limit end here, and threads drop futures.
+    /// Puts back an error that was cleared, if no other point has the error or has raised it: the
+    /// next synchronise raises it, and an enqueued task fails the stream again, unless a later
+    /// error does. Is never throttled: waits with a limit end here, and threads drop futures.
     pub(crate) fn put_back(self: &Arc<Self>, cleared: Cleared) {
         let Some((error, is_raised)) = Arc::into_inner(cleared) else { return };
         // After a shutdown no thread raises errors. A permanent error is still current.
         let is_over = is_raised.into_inner() || error.is_permanent();
-        if !is_over && self.lifecycle.check().is_ok() {
+        if is_over {
+            return;
+        }
+        self.failures.set_aside(&error);
+        if self.lifecycle.check().is_ok() {
             self.enqueue(Reopen(error), Always);
         }
     }
 }
 
-/// Waits for streams, clears their errors and returns them. After a failed wait, puts all errors
-/// back and returns the wait's error, or its panic.
+/// Waits for streams, ends their errors and returns them. Ends none if a wait fails, and returns
+/// the wait's error, or its panic.
 pub(crate) fn synchronize_all(
     streams: &[Arc<StreamCore>],
     interrupt: &mut Interrupt<'_>,
@@ -305,39 +364,41 @@ pub(crate) fn synchronize_all(
     streams.iter().try_for_each(|stream| stream.check_wait()).map_err(Ok)?;
     let start = |stream: &Arc<StreamCore>| {
         let is_busy = !stream.is_quiet(0);
-        is_busy.then(|| stream.begin_synchronize(!interrupt.has_limit()))
+        is_busy.then(|| stream.begin_synchronize(Ends::WhenRaised, !interrupt.has_limit()))
     };
     let begun: Vec<_> = streams.iter().map(start).collect(); // all, before the first wait
-    let (mut cleared, mut obstacle) = (Vec::new(), None);
+    let (mut waited, mut obstacle) = (Vec::new(), None);
     for (stream, begun) in streams.iter().zip(begun) {
-        let Some(begun) = begun else { continue };
-        let finish = |pending| {
+        let finish = |pending: Pending| {
             if obstacle.is_none() {
-                return stream.take_synchronized(&pending, interrupt);
+                return stream.await_synchronized(&pending, interrupt).map(|()| Some(pending));
             }
             stream.abandon_synchronize(&pending);
-            Ok(Vec::new())
+            Ok(None)
         };
-        match catch_panic(|| begun.and_then(finish)) {
-            Ok(Ok(own)) => cleared.extend(own.into_iter().map(|one| (stream, one))),
+        match catch_panic(|| begun.transpose()?.map_or(Ok(None), finish)) {
+            Ok(Ok(pending)) => waited.push((stream, pending)),
             Ok(Err(other)) => obstacle = Some(Ok(other)),
             Err(panic) => obstacle = Some(Err(panic)),
         }
     }
     if let Some(obstacle) = obstacle {
-        // A wait failed, so this call fails. Puts back the errors that the call has cleared.
-        for (stream, cleared) in cleared {
-            stream.put_back(cleared);
+        for (stream, pending) in waited {
+            if let Some(pending) = pending {
+                stream.abandon_synchronize(&pending);
+            }
         }
         return Err(obstacle);
     }
     let mut taken = UnraisedErrors::default();
-    for stream in streams {
-        let of_stream = stream.failures.synchronize(0);
+    for (stream, pending) in waited {
+        let of_stream = match pending {
+            Some(pending) => stream.take_pending(&pending, 0),
+            None => stream.failures.synchronize(0),
+        };
         taken.errors.extend(of_stream.errors);
         taken.num_forgotten += of_stream.num_forgotten;
     }
-    taken.errors.extend(cleared.iter().map(|(_, cleared)| raised(cleared)));
     Ok(taken)
 }
 
@@ -368,12 +429,11 @@ impl SynchronizeFuture {
         // A refused query leaves it to the synchronise to raise the refusal.
         let is_done = || stream.on_host || stream.handle.query().unwrap_or(false);
         let has_work = stream.progress.retired() < stream.pushed() || !is_done();
-        if !has_work && !stream.failures.has_unraised(issued_after) {
-            stream.failures.forget_received(issued_after);
+        if !has_work && !stream.failures.has_failed() {
             stream.tell_waited(stream.pushed(), true, &Ok(()));
             return Ok(Self(None));
         }
-        let pending = stream.begin_synchronize(false)?;
+        let pending = stream.begin_synchronize(Ends::WhenRaised, false)?;
         let task = TaskFuture::new(stream, pending.ticket);
         Ok(Self(Some(Inherited::new(Abandoning { task, issued_after, pending: Some(pending) }))))
     }
@@ -384,15 +444,15 @@ impl SynchronizeFuture {
         self.0.as_ref().is_none_or(|synchronize| synchronize.task.is_done())
     }
 
-    /// Ready when the earlier tasks are done: then raises the errors that the synchronise ended.
+    /// Ready when the earlier tasks are done: then ends and raises their errors.
     pub fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
         let Some(synchronize) = &mut self.0 else { return Poll::Ready(Ok(())) };
         let Abandoning { task, issued_after, pending } = &mut **synchronize;
         match task.poll(waker) {
             Poll::Ready(Ok(())) => {
-                let cleared = pending.take().map(|pending| pending.point.take());
-                let cleared = cleared.unwrap_or_default();
-                Poll::Ready(task.stream().raise_after(*issued_after, cleared))
+                let Some(pending) = pending.take() else { return Poll::Ready(Ok(())) };
+                let taken = task.stream().take_pending(&pending, *issued_after);
+                Poll::Ready(raise_counted(taken.errors, taken.num_forgotten))
             }
             not_done => not_done,
         }

@@ -224,8 +224,10 @@ impl StreamCore {
         if let Some(enough) = pushed.checked_sub(limit)
             && !frames::is_inside_task()
         {
+            // A task may drop the caller's handle meanwhile: programs in C destroy theirs.
+            let held = Arc::clone(self);
             // The result is ignored: only a shutdown fails the wait, and the next call reports it.
-            let _ = self.throttle_until(enough, &mut Interrupt::default());
+            let _ = held.throttle_until(enough, &mut Interrupt::default());
         }
     }
 

@@ -112,30 +112,50 @@ impl MemoryHistory {
         })
     }
 
-    /// The segments of an allocator, and the events of its device that led to them: the newest of
-    /// all devices up to that moment.
+    /// The segments of allocators, and for each the events of its device that led to them; then how
+    /// many older events are lost. All devices together have at most as many events as the history
+    /// keeps, the newest.
     #[doc(hidden)]
-    pub fn moment(&self, allocator: &CachingAllocator) -> (Moment, Vec<MemoryEvent>) {
+    pub fn moments(
+        &self,
+        allocators: &[CachingAllocator],
+    ) -> (Vec<(Moment, Vec<MemoryEvent>)>, u64) {
         static MARKERS: AtomicU64 = AtomicU64::new(1);
-        // Relaxed: only uniqueness matters.
-        let marker = MARKERS.fetch_add(1, Ordering::Relaxed);
-        let mut taken = Taken::default();
-        let then = || taken = self.subscription.take_written();
-        let moment = allocator.moment(Some(marker), then);
+        let taken: Vec<_> = allocators
+            .iter()
+            .map(|allocator| {
+                // Relaxed: only uniqueness matters.
+                let marker = MARKERS.fetch_add(1, Ordering::Relaxed);
+                let mut taken = Taken::default();
+                let then = || taken = self.subscription.take_written();
+                (allocator.moment(Some(marker), then), marker, taken)
+            })
+            .collect();
         let mut collected = self.collected.lock();
-        collected.add(&taken);
-        let is_marker = |record: &MemoryRecord| {
-            record.action == MemoryAction::Snapshot && record.bytes as u64 == marker
-        };
+        for (_, _, taken) in &taken {
+            collected.add(taken);
+        }
         let records = &collected.records;
-        // Another thread may have collected later ones meanwhile.
-        let end = records.iter().rposition(is_marker).map_or(records.len(), |index| index + 1);
+        let end_of = |marker: u64| {
+            let is_marker = |record: &MemoryRecord| {
+                record.action == MemoryAction::Snapshot && record.bytes as u64 == marker
+            };
+            // Another thread may have collected later ones meanwhile.
+            records.iter().rposition(is_marker).map_or(records.len(), |index| index + 1)
+        };
+        let ends: Vec<_> = taken.iter().map(|(_, marker, _)| end_of(*marker)).collect();
+        let end = ends.iter().copied().max().unwrap_or(records.len());
         let begin = end.saturating_sub(self.most_events);
-        let of_device = |record: &&MemoryRecord| record.device == allocator.device();
-        let events = records.range(begin..end).filter(of_device);
-        let events = events.map(|record| self.event(record)).collect();
+        let moments = taken.into_iter().zip(allocators).zip(ends);
+        let moments = moments.map(|(((moment, _, _), allocator), end)| {
+            let of_device = |record: &&MemoryRecord| record.device == allocator.device();
+            let events = records.range(begin.min(end)..end).filter(of_device);
+            (moment, events.map(|record| self.event(record)).collect())
+        });
+        let moments = moments.collect();
+        let num_lost = collected.num_dropped + begin as u64;
         collected.limit(self.most_events);
-        (moment, events)
+        (moments, num_lost)
     }
 
     /// Calls `with` with all records up to now.

@@ -86,6 +86,8 @@ void gate_open(gate *gate);
     X(a_deferred_task_is_finished_by_another_thread)                                               \
     X(a_described_task_has_its_name_and_memory_in_the_log)                                         \
     X(tasks_that_block_do_not_hold_back_other_streams)                                             \
+    X(handles_may_be_destroyed_while_their_call_is_throttled)                                      \
+    X(a_log_holds_at_most_its_records)                                                             \
     X(a_pool_serves_the_threads_inside_of_it)                                                      \
     X(tags_say_what_memory_is_for)                                                                 \
     X(an_observer_is_told_of_shortages)                                                            \

@@ -168,6 +168,14 @@ void a_forked_child_is_refused(void)
         FAILS(accelrt_event_record(event, stream), FORKED, "forked");
         FAILS(accelrt_stream_create(cpu, 0, &other), FORKED, "forked");
         FAILS(accelrt_stream_synchronize(stream, 1), FORKED, "forked");
+        for (int i = 0; i < 100; i++) { /* more than the vacant slots of the thread */
+            accelrt_buffer *slice;
+            FAILS(accelrt_buffer_slice(buffer, 0, 8, &slice), FORKED, "forked");
+        }
+        char text[8];
+        size_t length;
+        FAILS(accelrt_memory_get_settings(text, sizeof text, &length), FORKED, "forked");
+        FAILS(accelrt_memory_enter_tag("tag"), FORKED, "forked");
         OK(accelrt_event_destroy(event));
         OK(accelrt_stream_destroy(stream));
         OK(accelrt_buffer_destroy(buffer));

@@ -147,6 +147,8 @@ c_tests! {
     fn a_deferred_task_is_finished_by_another_thread;
     fn a_described_task_has_its_name_and_memory_in_the_log;
     fn tasks_that_block_do_not_hold_back_other_streams;
+    fn handles_may_be_destroyed_while_their_call_is_throttled;
+    fn a_log_holds_at_most_its_records;
     fn a_pool_serves_the_threads_inside_of_it;
     fn tags_say_what_memory_is_for;
     fn an_observer_is_told_of_shortages;

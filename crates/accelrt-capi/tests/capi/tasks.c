@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
 
 static atomic_int drops, runs;
 
@@ -179,4 +180,95 @@ void a_described_task_has_its_name_and_memory_in_the_log(void)
     OK(accelrt_stream_synchronize(stream, ACCELRT_NO_LIMIT));
     ASSERT(runs == 2 && drops == 6);
     OK(accelrt_stream_destroy(stream));
+}
+
+/* The handles of a throttled call. */
+typedef struct {
+    accelrt_stream *stream;
+    accelrt_event *event;
+    accelrt_buffer *buffer;
+} handles;
+
+static int32_t destroy_handles(void *data, char *error_text, size_t error_capacity)
+{
+    (void)error_text;
+    (void)error_capacity;
+    struct timespec while_it_is_throttled = {0, 50000000};
+    nanosleep(&while_it_is_throttled, NULL);
+    handles *of = data;
+    OK(accelrt_stream_destroy(of->stream));
+    OK(accelrt_event_destroy(of->event));
+    OK(accelrt_buffer_destroy(of->buffer));
+    /* Others take their slots. */
+    OK(accelrt_stream_create(cpu, 0, &of->stream));
+    OK(accelrt_event_create(0, &of->event));
+    OK(accelrt_buffer_create(cpu, 64, &of->buffer));
+    return 0;
+}
+
+static accelrt_status call_nth(int nth, const handles *of)
+{
+    static char bytes[64];
+    accelrt_buffer_use use = {of->buffer, ACCELRT_WRITES, 0};
+    switch (nth) {
+    case 0: return accelrt_stream_launch(of->stream, count_run, NULL, NULL, NULL, 0);
+    case 1: return accelrt_stream_launch(of->stream, count_run, NULL, NULL, &use, 1);
+    case 2: return accelrt_event_record(of->event, of->stream);
+    case 3: return accelrt_buffer_fill(of->buffer, 1, of->stream);
+    case 4: return accelrt_buffer_write_later(of->buffer, bytes, sizeof bytes, NULL, of->stream);
+    case 5: return accelrt_buffer_read_later(of->buffer, bytes, sizeof bytes, NULL, of->stream);
+    case 6: return accelrt_stream_launch_deferred(of->stream, finish_at_once, NULL, NULL);
+    default: return accelrt_stream_launch_blocking(of->stream, count_run, NULL, NULL, NULL, 0);
+    }
+}
+
+void handles_may_be_destroyed_while_their_call_is_throttled(void)
+{
+    OK(accelrt_setting_set("ACCELRT_STREAM_TASKS", "64"));
+    for (int nth = 0; nth < 8; nth++) {
+        handles of;
+        OK(accelrt_stream_create(cpu, 0, &of.stream));
+        OK(accelrt_event_create(0, &of.event));
+        OK(accelrt_buffer_create(cpu, 64, &of.buffer));
+        OK(accelrt_event_record(of.event, of.stream));
+        OK(accelrt_stream_launch_blocking(of.stream, destroy_handles, &of, NULL, NULL, 0));
+        handles before = of;
+        accelrt_status status = ACCELRT_STATUS_OK;
+        for (int i = 0; i < 1000 && status == ACCELRT_STATUS_OK; i++)
+            status = call_nth(nth, &before);
+        if (status != ACCELRT_STATUS_STALE_HANDLE)
+            FAIL("call %d returned %d", nth, (int)status);
+        OK(accelrt_device_synchronize(cpu, ACCELRT_NO_LIMIT));
+        OK(accelrt_stream_destroy(of.stream));
+        OK(accelrt_event_destroy(of.event));
+        OK(accelrt_buffer_destroy(of.buffer));
+    }
+}
+
+void a_log_holds_at_most_its_records(void)
+{
+    enum { MOST = 10, ROUNDS = 100 };
+    accelrt_stream *stream;
+    accelrt_log *log;
+    accelrt_log_record record;
+    size_t count, taken = 0;
+    uint64_t dropped, all_dropped = 0;
+    OK(accelrt_stream_create(cpu, 0, &stream));
+    OK(accelrt_log_subscribe(ACCELRT_LOG_TASKS, MOST, &log));
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < MOST; i++)
+            OK(accelrt_stream_launch(stream, count_run, NULL, NULL, NULL, 0));
+        OK(accelrt_stream_synchronize(stream, ACCELRT_NO_LIMIT));
+        OK(accelrt_log_take(log, &record, sizeof record, 1, &count, &dropped));
+        taken += count;
+        all_dropped += dropped;
+    }
+    ASSERT(taken <= ROUNDS && all_dropped > ROUNDS * (MOST - 2));
+    size_t left = 0;
+    do {
+        OK(accelrt_log_take(log, &record, sizeof record, 1, &count, &dropped));
+        left += count && record.kind != ACCELRT_RECORD_THREAD;
+    } while (count);
+    ASSERT(left <= MOST);
+    OK(accelrt_log_destroy(log));
 }

@@ -219,14 +219,25 @@ pub(crate) fn take_memory_snapshot<'py>(
     let (runtime, kind) = (Runtime::global().or_raise()?, kind_argument(kind)?);
     let (recording, mut writer) = (current(), SnapshotWriter::default());
     let (segments, traces, annotations) = (PyList::empty(py), PyList::empty(py), PyList::empty(py));
-    for index in 0..runtime.device_count(kind).or_raise()? {
-        let (device, trace) = (Device::new(kind, index).or_raise()?, PyList::empty(py));
-        let allocator = runtime.existing_allocator(device).or_raise()?;
-        let (moment, events) = match (&allocator, &recording) {
-            (Some(allocator), Some(recording)) => recording.history.moment(allocator),
-            (Some(allocator), None) => (allocator.moment(None, || ()), Vec::new()),
-            (None, _) => Default::default(),
-        };
+    let count = runtime.device_count(kind).or_raise()?;
+    let allocator = |index| {
+        let device = Device::new(kind, index).or_raise()?;
+        runtime.existing_allocator(device).or_raise()
+    };
+    let allocators: Vec<_> = (0..count).map(allocator).collect::<PyResult<_>>()?;
+    let existing: Vec<_> = allocators.iter().flatten().cloned().collect();
+    let (moments, num_lost) = match &recording {
+        Some(recording) => recording.history.moments(&existing),
+        None => {
+            let moment = |it: &CachingAllocator| (it.moment(None, || ()), Vec::new());
+            (existing.iter().map(moment).collect(), 0)
+        }
+    };
+    let mut moments = moments.into_iter();
+    for (index, allocator) in allocators.iter().enumerate() {
+        let trace = PyList::empty(py);
+        let moment = allocator.as_ref().and_then(|_| moments.next());
+        let (moment, events) = moment.unwrap_or_default();
         write_segments(&segments, moment, &mut writer)?;
         if let Some(recording) = &recording {
             write_trace(&trace, recording, &events, &mut writer)?;
@@ -239,10 +250,9 @@ pub(crate) fn take_memory_snapshot<'py>(
     snapshot.set_item("device_traces", traces)?;
     snapshot.set_item("allocator_settings", settings_dict(py, &runtime)?)?;
     snapshot.set_item("external_annotations", annotations)?;
-    let dropped = recording.map_or(0, |recording| recording.history.num_dropped_events());
     let lost = PyDict::new(py);
     lost.set_item("version", env!("CARGO_PKG_VERSION"))?;
-    lost.set_item("num_dropped_entries", dropped)?;
+    lost.set_item("num_dropped_entries", num_lost)?;
     lost.set_item("num_unknown_stacks", stacks::num_lost(py))?;
     snapshot.set_item("accelrt", lost)?;
     Ok(snapshot)
