@@ -22,6 +22,7 @@ mod watchdog;
 
 mod callbacks;
 mod counters;
+mod fork_methods;
 mod forks;
 mod loss;
 mod memory;

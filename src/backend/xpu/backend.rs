@@ -2,6 +2,10 @@
 //!
 //! The handle of a stream, program or kernel is the address of an object of this crate. A mark is
 //! the address of an event of the driver.
+//!
+//! A forked child has neither the driver's threads nor ours, and a thread of the parent may hold a
+//! lock. Each method that would take a lock or use the session therefore checks for a child first.
+//! In a child such methods fail with `BadFork`, except releases, which succeed without an effect.
 #![expect(unsafe_code, reason = "handles are addresses, which the caller keeps live")]
 
 use std::path::Path;
@@ -24,11 +28,12 @@ use crate::base::machine_memory;
 use crate::base::sync::Ordering;
 
 impl XpuBackend {
-    /// Borrows the stream of a handle. Fails when the stream's device is lost.
+    /// Borrows the stream of a handle. Fails when the device is lost and in a forked child.
     ///
     /// # Safety
     /// The stream is live.
     pub(super) unsafe fn usable_stream(stream: StreamHandle) -> Result<Borrowed<XpuStream>> {
+        fork::check()?;
         // SAFETY: the caller upholds that the stream is live.
         let stream: Borrowed<XpuStream> = unsafe { handle::borrow(stream.0) };
         stream.device.check()?;
@@ -91,6 +96,9 @@ unsafe impl Backend for XpuBackend {
     }
 
     unsafe fn stream_destroy(&self, stream: StreamHandle) -> Result<()> {
+        if fork::is_child() {
+            return Ok(());
+        }
         // SAFETY: the caller upholds that the stream is live, and never uses its handle again.
         drop(unsafe { handle::end::<XpuStream>(stream.0) });
         Ok(())
@@ -110,7 +118,7 @@ unsafe impl Backend for XpuBackend {
 
     /// Runs the work, then flushes, so that the device starts on the submitted commands.
     unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
-        if !self.is_shut_down() {
+        if !self.is_shut_down() && !fork::is_child() {
             work.run(&Turn::unshared());
             // SAFETY: the caller upholds that the stream is live.
             unsafe { self.flush(stream) };
@@ -118,12 +126,15 @@ unsafe impl Backend for XpuBackend {
     }
 
     unsafe fn flush(&self, stream: StreamHandle) {
+        if fork::is_child() {
+            return;
+        }
         // SAFETY: the caller upholds that the stream is live.
         unsafe { handle::borrow::<XpuStream>(stream.0) }.flush_if_needed();
     }
 
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
-        if !self.is_shut_down() {
+        if !self.is_shut_down() && !fork::is_child() {
             // SAFETY: the caller upholds that the stream is live.
             let stream = Arc::clone(&*unsafe { handle::borrow(stream.0) });
             self.resume_threads.post(Arc::new(FlushAfterRun { work, stream }));
@@ -150,10 +161,12 @@ unsafe impl Backend for XpuBackend {
     }
 
     unsafe fn mark_done(&self, mark: Mark) -> Result<bool> {
+        fork::check()?;
         self.mark_result(event::is_done(self.driver(), event::from_mark(mark)))
     }
 
     unsafe fn wait_mark(&self, mark: Mark) -> Result<()> {
+        fork::check()?;
         self.mark_result(event::wait(self.driver(), event::from_mark(mark)))
     }
 
@@ -165,16 +178,21 @@ unsafe impl Backend for XpuBackend {
 
     /// Runs the callback on a thread of this backend. The driver's thread only posts it there.
     unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
+        fork::check()?;
         let post = posting(&self.completions, callback)?;
         self.mark_result(self.driver().set_event_callback(event::from_mark(mark), post))
     }
 
     unsafe fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {
+        fork::check()?;
         let [first, last] = [start, end].map(event::from_mark);
         self.mark_result(event::elapsed_ns(self.driver(), first, last))
     }
 
     unsafe fn mark_release(&self, mark: Mark) -> Result<()> {
+        if fork::is_child() {
+            return Ok(());
+        }
         let released = self.driver().release_event(event::from_mark(mark));
         released.map_err(driver_error)
     }
@@ -198,6 +216,9 @@ unsafe impl Backend for XpuBackend {
     }
 
     unsafe fn release(&self, device_index: usize, address: Address) -> Result<()> {
+        if fork::is_child() {
+            return Ok(());
+        }
         let device = self.device(device_index)?;
         let released = self.memory.release(self.session(), Some(device), address);
         released.map_err(|refusal| device.error(self.driver(), refusal))
@@ -209,17 +230,18 @@ unsafe impl Backend for XpuBackend {
     }
 
     unsafe fn release_host(&self, address: Address) -> Result<()> {
+        if fork::is_child() {
+            return Ok(());
+        }
         let released = self.memory.release(self.session(), None, address);
         released.map_err(driver_error)
     }
 
     /// Searches this backend's records. For other addresses, asks the driver.
     fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>> {
+        fork::check()?;
         let own = self.memory.owner(address);
-        let Some(session) = self.session.get().filter(|_| own.is_none() && !fork::is_child())
-        else {
-            return Ok(own);
-        };
+        let Some(session) = self.session.get().filter(|_| own.is_none()) else { return Ok(own) };
         let foreign = memory::foreign_owner(session, &self.found()?.devices, address);
         foreign.map_err(driver_error)
     }
@@ -248,6 +270,9 @@ unsafe impl Backend for XpuBackend {
 
     /// Stops the resume threads. Streams and memory remain until their owners release them.
     fn shutdown(&self, deadline: Instant) -> Leftover {
+        if fork::is_child() {
+            return Leftover::default();
+        }
         // Release: pairs with the acquire load in `is_shut_down`.
         self.is_shut_down.store(true, Ordering::Release);
         let pools = [&self.resume_threads, &*self.completions];

@@ -18,6 +18,7 @@ use crate::backend::contract::{
 use crate::backend::driver::opencl_c::class_of_value;
 use crate::base::device::DeviceKind;
 use crate::base::error::{DriverError, Error, ProgramError, Result};
+use crate::base::fork;
 use crate::base::sync::{LockRank, Mutex};
 
 /// The first word of a SPIR-V binary.
@@ -196,12 +197,14 @@ unsafe impl Kernels for XpuBackend {
     }
 
     unsafe fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>> {
+        fork::check()?;
         // SAFETY: the caller upholds that the program is live.
         let program = unsafe { handle::borrow::<XpuProgram>(program.0) };
         self.program_result(program.device_index, program.kernel_names())
     }
 
     unsafe fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle> {
+        fork::check()?;
         // SAFETY: the caller upholds that the program is live.
         let program = unsafe { handle::borrow::<XpuProgram>(program.0) };
         let kernel = self.program_result(program.device_index, program.kernel(name))?;
@@ -209,6 +212,7 @@ unsafe impl Kernels for XpuBackend {
     }
 
     unsafe fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>> {
+        fork::check()?;
         // SAFETY: the caller upholds that the kernel is live.
         let kernel = unsafe { handle::borrow::<XpuKernel>(kernel.0) };
         self.program_result(kernel.device_index, kernel.parameters())
@@ -229,12 +233,18 @@ unsafe impl Kernels for XpuBackend {
     }
 
     unsafe fn kernel_release(&self, kernel: KernelHandle) -> Result<()> {
+        if fork::is_child() {
+            return Ok(());
+        }
         // SAFETY: the caller upholds that the kernel is live, and never uses its handle again.
         drop(unsafe { handle::end::<XpuKernel>(kernel.0) });
         Ok(())
     }
 
     unsafe fn program_release(&self, program: ProgramHandle) -> Result<()> {
+        if fork::is_child() {
+            return Ok(());
+        }
         // SAFETY: the caller upholds that the program is live, and never uses its handle again.
         drop(unsafe { handle::end::<XpuProgram>(program.0) });
         Ok(())
