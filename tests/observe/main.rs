@@ -16,6 +16,9 @@ mod child;
 mod fork;
 #[path = "../common/process.rs"]
 mod process;
+#[path = "../common/timed_waits.rs"]
+mod timed_waits;
+mod waits;
 #[path = "../common/watchdog.rs"]
 mod watchdog;
 

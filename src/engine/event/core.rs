@@ -12,7 +12,6 @@ use crate::base::sync::{AtomicU64, LifetimeTracker, Ordering};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::failures::RetainingStream;
 use crate::engine::stream::interrupt::Interrupt;
-use crate::engine::stream::wait::wait_for_mark;
 
 /// One event, as its handles and queued records share it.
 ///
@@ -213,7 +212,7 @@ impl EventCore {
         source.wait_retired(*ticket, interrupt)?;
         if !source.on_host {
             if let Some(mark) = source.marks.at(*ticket) {
-                wait_for_mark(&mark, interrupt)?;
+                source.wait_at_mark(*ticket, &mark, interrupt)?;
                 source.marks.reached(*ticket);
             }
             self.complete(*version);

@@ -321,8 +321,9 @@ impl StreamCore {
             return self.wait_reached(pending.ticket, interrupt);
         }
         let start = self.wait_start();
-        while_blocked(|| self.handle.synchronize())?;
+        let waited = while_blocked(|| self.handle.synchronize());
         self.log_wait(RecordKind::Slept, pending.ticket, start);
+        waited?;
         self.marks.reached(pending.ticket);
         Ok(())
     }

@@ -107,15 +107,29 @@ impl StreamCore {
         assert_no_lock_held();
         let start = self.wait_start();
         let marked = self.marks.at(ticket).map_or_else(|| self.mark_now(), Ok);
-        match marked {
+        let waited = match marked {
             Ok(mark) => wait_for_mark(&mark, interrupt),
             Err(refusal) if interrupt.has_limit() => Err(refusal),
             // Without a mark, this thread can only wait for the driver's whole stream.
             Err(_) => while_blocked(|| self.handle.synchronize()),
-        }?;
-        self.log_wait(RecordKind::Slept, ticket, start);
+        };
+        self.log_wait(RecordKind::Slept, ticket, start); // also of a wait that reached its limit
+        waited?;
         self.marks.reached(ticket);
         Ok(())
+    }
+
+    /// Blocks until the device has reached the mark of the task `ticket`, and records the wait.
+    pub(crate) fn wait_at_mark(
+        &self,
+        ticket: u64,
+        mark: &OwnedMark,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        let start = self.wait_start();
+        let waited = wait_for_mark(mark, interrupt);
+        self.log_wait(RecordKind::Slept, ticket, start);
+        waited
     }
 
     /// Blocks until the task `ticket` no longer accesses memory that the caller has lent to it.
@@ -277,7 +291,7 @@ impl StreamCore {
 
 /// Blocks until the device has reached a mark. Drivers wait without a limit, so a wait with one
 /// sleeps until the driver's callback.
-pub(crate) fn wait_for_mark(mark: &OwnedMark, interrupt: &mut Interrupt<'_>) -> Result<()> {
+fn wait_for_mark(mark: &OwnedMark, interrupt: &mut Interrupt<'_>) -> Result<()> {
     if !interrupt.has_limit() {
         return while_blocked(|| mark.wait());
     }
