@@ -512,6 +512,31 @@ mod tests {
     }
 
     #[test]
+    fn lookups_find_the_first_error_of_a_list() {
+        // Goal: each lookup returns the oldest error that it asks for. Method: ranges of several
+        // lengths and distances, compared with a list for all pairs of tickets.
+        let failures = Failures::new();
+        failures.retain_cleared();
+        let mut list = Vec::new();
+        let mut ticket = 2;
+        for (id, (length, distance)) in (1..).zip([(1, 0), (3, 1), (1, 2), (4, 0), (2, 3)]) {
+            failures.open(ticket, &error(id));
+            failures.clear(ticket + length);
+            list.push((id, ticket..ticket + length));
+            ticket += length + distance;
+        }
+        for first in 0..ticket + 2 {
+            let covers = |task| list.iter().find(|(_, range)| range.contains(&task));
+            assert_eq!(id_at(&failures, first), covers(first).map(|(id, _)| *id), "{first}");
+            for last in first + 1..ticket + 2 {
+                let expected = (first + 1..=last).find_map(covers).map(|(id, _)| *id);
+                let found = failures.within(first, last).map(|error| error.stream_id());
+                assert_eq!(found, expected, "{first} to {last}");
+            }
+        }
+    }
+
+    #[test]
     fn last_release_drops_synchronized_errors() {
         let failures = Failures::new();
         failures.retain_cleared();
