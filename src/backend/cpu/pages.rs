@@ -287,6 +287,31 @@ mod tests {
         }
     }
 
+    /// The size of this process's address space in bytes.
+    fn mapped_bytes() -> usize {
+        let sizes = std::fs::read_to_string("/proc/self/statm").unwrap();
+        sizes.split(' ').next().unwrap().parse::<usize>().unwrap() * page_bytes()
+    }
+
+    #[test]
+    fn aligned_spans_leave_nothing_else_mapped() {
+        // Goal: the surplus on both sides of an aligned span is unmapped. Method: the surplus of
+        // 64 spans would be 64 GiB, far more than the threads of other tests map meanwhile.
+        const ALIGN: usize = 1 << 30;
+        type Map = fn(usize, usize) -> Result<Span, Refusal>;
+        for map in [map_committed as Map, reserve as Map] {
+            let before = mapped_bytes();
+            let spans: Vec<_> = (0..64).map(|_| map(page_bytes(), ALIGN).unwrap()).collect();
+            let growth = mapped_bytes().saturating_sub(before);
+            for span in spans {
+                assert_eq!((span.base % ALIGN, span.bytes), (0, page_bytes()));
+                // SAFETY: mapped above, and never used.
+                unsafe { unmap(span) }.unwrap();
+            }
+            assert!(growth < 8 * ALIGN, "{growth} bytes are mapped for 64 pages");
+        }
+    }
+
     #[test]
     fn moved_pages_retain_their_contents_and_closed_pages_are_recognised() {
         let range = reserve(2 * HUGE_PAGE_BYTES, HUGE_PAGE_BYTES).unwrap();
