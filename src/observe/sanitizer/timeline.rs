@@ -169,3 +169,48 @@ impl Timeline {
         self.num_points = self.past.iter().map(|(_, clock)| clock.len()).sum();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::runtime::Runtime;
+    use crate::{Completion, Config};
+
+    #[test]
+    fn enqueue_forgets_only_retired_tasks() {
+        // Goal: an enqueue forgets the tasks that are retired, and no others. Method: deferred
+        // tasks that the test finishes one by one, and after each the enqueue of another.
+        const TASKS: u64 = 6;
+        for retired in 0..TASKS {
+            let runtime = Runtime::new(Config::default()).unwrap();
+            let stream = runtime.stream(Device::cpu(0)).unwrap();
+            let mut timeline = Timeline::new(1, Some(stream.core()));
+            let (sender, begun) = channel::<Completion>();
+            for ticket in 1..=TASKS {
+                let sender = sender.clone();
+                let task = move |completion| sender.send(completion).unwrap();
+                stream.enqueue_deferred(task).unwrap();
+                timeline.enqueue(ticket, 10 + ticket);
+                timeline.note_write(ticket, 100 + ticket);
+            }
+            for _ in 0..retired {
+                begun.recv().unwrap().finish(Ok(()));
+            }
+            let running = begun.recv().unwrap(); // the tasks before it are retired
+            timeline.enqueue(TASKS + 1, 11 + TASKS);
+            for ticket in 1..=TASKS {
+                let is_kept = ticket > retired;
+                assert_eq!(timeline.step_of(ticket), is_kept.then_some(10 + ticket), "{ticket}");
+                let written = timeline.take_writes(ticket);
+                assert_eq!(written, Vec::from_iter(is_kept.then_some(100 + ticket)), "{ticket}");
+            }
+            running.finish(Ok(()));
+            for _ in retired + 1..TASKS {
+                begun.recv().unwrap().finish(Ok(()));
+            }
+            stream.synchronize().unwrap();
+        }
+    }
+}
