@@ -87,6 +87,15 @@ pub(crate) fn too_much_physical_memory_is_refused_with_true_numbers(subject: &Su
         assert_eq!((requested_bytes, total_bytes), (bytes, info.total_bytes));
         assert!(free_bytes <= total_bytes);
         pages.release(pages.create(granule).unwrap()).unwrap();
+        let bytes = isize::MAX.cast_unsigned() / granule * granule;
+        let refused = pages.reserve(bytes).unwrap_err();
+        let Error::Memory(MemoryError::OutOfMemory { device: named, requested_bytes, .. }) =
+            refused
+        else {
+            panic!("{refused}");
+        };
+        assert_eq!((named.kind(), named.index()), (backend.kind(), device));
+        assert_eq!(requested_bytes, bytes, "of addresses");
     });
 }
 
