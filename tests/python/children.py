@@ -1,5 +1,6 @@
 """What child processes do: `multiprocessing` imports it by name. Each answers with text."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,19 @@ def outcome(call: Callable[[], object]) -> str:
         return repr(call())
     except Exception as error:  # noqa: BLE001  what is raised is the answer
         return f"{type(error).__name__}: {error}"
+
+
+def in_task(call: Callable[[], object]) -> object:
+    """Call in an asyncio task; a call that raises must leave the task's device as it was."""
+
+    async def main() -> object:
+        before = accelrt.accelerator.current_device_index()
+        try:
+            return call()
+        finally:
+            assert accelrt.accelerator.current_device_index() == before
+
+    return asyncio.run(main())
 
 
 def work() -> str:

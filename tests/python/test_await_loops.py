@@ -6,6 +6,7 @@ Method: loops count their turns and what wakes them; a gate keeps the awaited wo
 import asyncio
 import ctypes
 import gc
+import os
 import select
 import selectors
 import struct
@@ -28,6 +29,22 @@ LONG = 60.0  # far beyond what any of this takes
 def event_fd_numbers() -> set[int]:
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     return {int(link.name) for link in links if "eventfd" in str(link.readlink())}
+
+
+def test_eventfds_are_not_inherited() -> None:
+    async def main() -> None:
+        work = stream()
+        gate = Gate(work)
+        waiting = asyncio.ensure_future(work)
+        await asyncio.sleep(0)
+        numbers = event_fd_numbers()
+        inherited = [number for number in numbers if os.get_inheritable(number)]
+        gate.open()
+        await waiting
+        assert numbers
+        assert not inherited
+
+    asyncio.run(main())
 
 
 def test_a_loop_has_one_eventfd_and_gives_it_back() -> None:

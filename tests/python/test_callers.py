@@ -12,6 +12,7 @@ import pytest
 
 import accelrt
 from accelrt import _core
+from kinds import default_stream
 
 CPU = 0
 
@@ -101,3 +102,31 @@ def test_a_task_has_the_line_of_its_caller_in_a_finding(library: ctypes.CDLL) ->
     assert {finding.first.file, finding.second.file} == {__file__}
     assert finding.first.line == finding.second.line > 0
     assert finding.second.thread == "MainThread"
+
+
+def _destroy(library: ctypes.CDLL, buffer: ctypes.c_void_p) -> None:
+    assert library.accelrt_buffer_destroy(buffer) == 0
+
+
+@pytest.mark.accelrt_unordered
+@pytest.mark.parametrize("has_history", [False, True])
+def test_free_in_a_finding_has_its_callers_line(library: ctypes.CDLL, *, has_history: bool) -> None:
+    memset = ctypes.CDLL(None).memset
+    memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+    if has_history:
+        accelrt.cpu.record_memory_history()
+    try:
+        with accelrt.sanitizer.watch() as report:
+            buffer = _create(library, 64)
+            address = ctypes.c_uint64()
+            assert library.accelrt_buffer_get_address(buffer, ctypes.byref(address)) == 0
+            _destroy(library, buffer)
+            default_stream(0).launch(memset, address.value, 0, 64)
+            accelrt.cpu.synchronize()
+    finally:
+        accelrt.cpu.record_memory_history(None)
+    (finding,) = report.findings
+    assert finding.kind == "use-after-free"
+    assert finding.first is not None
+    assert (finding.first.name, finding.first.file) == ("free", __file__)
+    assert finding.first.line == _destroy.__code__.co_firstlineno + 1

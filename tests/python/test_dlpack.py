@@ -7,6 +7,7 @@ import gc
 import re
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import accelrt as _accelrt
 import capsules
 from capsules import IS_COPIED, READ_ONLY, NewMajor, OldStyle, Tensor, versioned
 from gates import Gate
-from kinds import bytes_of, content, host_cores
+from kinds import KIND, bytes_of, content, host_cores
 
 accelrt: Any = _accelrt  # arguments of wrong types are tried
 
@@ -426,3 +427,50 @@ def test_a_copied_export_has_what_every_stream_has_written() -> None:
     stream.synchronize()
     gate.close()
     assert copied.tolist() == [7] * 8
+
+
+def _huge() -> Any:
+    """Return an array whose contiguous copy does not fit into the address space."""
+    return np.lib.stride_tricks.as_strided(np.zeros(4, "u1"), (1 << 47, 2), (0, 2))
+
+
+# Arrays that a copy into 8 bytes refuses.
+REFUSED_SOURCES: dict[str, Callable[[], Any]] = {
+    "objects": lambda: np.array([None, None]),
+    "strided objects": lambda: np.array([None] * 4)[::2],
+    "too many bytes": lambda: np.zeros(9, "u1"),
+    "too many strided bytes": lambda: np.zeros(18, "u1")[::2],
+    "no memory for a contiguous copy": _huge,
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_SOURCES)
+def test_refused_sources_are_released(name: str) -> None:
+    source = REFUSED_SOURCES[name]()
+    alive = weakref.ref(source)
+    target = accelrt.zeros(8)
+    with pytest.raises((TypeError, ValueError, MemoryError)):
+        target.copy_(source)
+    del source
+    accelrt.zeros(1)  # any call releases exporters that were parked
+    gc.collect()
+    assert alive() is None
+
+
+# What reads memory on the host.
+HOST_READS: dict[str, Callable[[Any], object]] = {
+    "memoryview": memoryview,
+    "bytes": bytes,
+    "numpy": np.asarray,
+    "__array_interface__": lambda memory: memory.__array_interface__,
+    "__dlpack__ of the host": lambda memory: memory.__dlpack__(dl_device=(1, 0), copy=False),
+}
+
+
+@pytest.mark.skipif(KIND == "cpu", reason="the host is the device")
+@pytest.mark.parametrize("name", HOST_READS)
+def test_host_reads_of_device_memory_are_refused(name: str) -> None:
+    buffer = accelrt.zeros(8)
+    for memory in (buffer, buffer.view("int32"), accelrt.from_dlpack(buffer.view("int32"))):
+        with pytest.raises((BufferError, TypeError, AttributeError)):
+            HOST_READS[name](memory)

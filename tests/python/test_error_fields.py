@@ -119,6 +119,15 @@ def test_pinned_memory_has_sizes_of_its_own() -> None:
     }
 
 
+@pytest.mark.parametrize("size", ["1 << 50", "1 << 61", "(1 << 63) - 4096"])
+def test_first_pinned_shortage_names_the_limit(size: str) -> None:
+    # The driver never sees the larger sizes: the allocator refuses them itself.
+    sizes = sizes_after(f"accelrt.empty_pinned({size})", ACCELRT_CPU_MEMORY="64M")
+    assert sizes["requested_bytes"] == eval(size)  # noqa: S307  a literal of this file
+    assert sizes["limit_bytes"] is not None
+    assert sizes["limit_bytes"] > 64 * MIB
+
+
 def test_a_pinned_request_that_needs_a_large_segment_says_so() -> None:
     code = """
         import accelrt

@@ -20,7 +20,7 @@ IN_CHILD = """
     import os, sys, warnings
     import accelrt
     from accelrt import accelerator, cpu
-    from children import ask, outcome
+    from children import ask, in_task, outcome
 
     warnings.simplefilter("ignore")  # Python 3.12 warns of forks beside threads
     stream = accelrt.Stream("cpu:1")
@@ -88,8 +88,18 @@ def test_a_child_may_ask_what_it_inherited() -> None:
     assert in_child(asked) == "True True 1 cpu:1"
 
 
-def test_a_refused_enter_leaves_the_device_as_it_was() -> None:
-    asked = "outcome(stream.__enter__), accelerator.current_device_index()"
+REFUSED_SELECTIONS = {
+    "with": "stream.__enter__",
+    "with, in an asyncio task": "lambda: in_task(stream.__enter__)",
+    "set_stream": "lambda: accelerator.set_stream(stream)",
+    "set_stream, in an asyncio task": "lambda: in_task(lambda: accelerator.set_stream(stream))",
+}
+
+
+@pytest.mark.parametrize("way", REFUSED_SELECTIONS)
+def test_refused_selection_keeps_the_device(way: str) -> None:
+    # Inside a task, `in_task` compares the device too.
+    asked = f"outcome({REFUSED_SELECTIONS[way]}), accelerator.current_device_index()"
     assert in_child(asked) == f"{BAD_FORK} 0"
 
 

@@ -61,6 +61,20 @@ def run(
     )
 
 
+def test_capture_descriptors_are_not_inherited() -> None:
+    body = """
+        def numbers():
+            return {int(name) for name in os.listdir("/proc/self/fd")}
+        before = numbers()
+        with mkldnn.verbose(1, capture=True):
+            added = sorted(numbers() - before)
+            inherited = [number for number in added if os.path.exists(f"/proc/self/fd/{number}")
+                and os.get_inheritable(number)]
+        print(len(added) > 0, inherited, os.get_inheritable(1))
+    """
+    assert prints(body) == ["True [] True"]
+
+
 def test_lines_of_the_library_are_kept_and_the_rest_passes_in_order() -> None:
     body = """
         print("before")
