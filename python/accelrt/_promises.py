@@ -269,9 +269,11 @@ def test_what_is_current_belongs_to_its_thread(device: accelrt.device) -> None:
 def test_a_wait_with_a_limit_ends_at_it_and_the_work_goes_on(device: accelrt.device) -> None:
     stream, go_on = accelrt.Stream(device), threading.Event()
     waits = stream.launch_host(go_on.wait)
-    with pytest.raises(TimeoutError):
-        stream.synchronize(timeout=0.01)
-    go_on.set()
+    try:
+        with pytest.raises(TimeoutError):
+            stream.synchronize(timeout=0.01)
+    finally:
+        go_on.set()  # else a kind that fails here would hang
     assert waits.result()
     stream.synchronize()
 
