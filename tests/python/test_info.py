@@ -1,9 +1,13 @@
 """`python -m accelrt info`: devices, why others are not there, settings; and the command line."""
 
+import platform
+from types import SimpleNamespace
+
 import pytest
 
 import accelrt
 from accelrt import _core, cli
+from accelrt.cli.terminal import Style
 from processes import run
 
 
@@ -38,6 +42,74 @@ def test_info_lists_devices_that_cannot_be_used(
     monkeypatch.setattr(_core, "left_out_devices", lambda kind: left_out.get(kind, []))
     assert cli.main(["info"]) == 0
     assert "  cpu     not used: A device: it is too old\n" in capsys.readouterr().out
+
+
+INFO = """\
+[1 accelrt 1.2.3]
+Python 3.99.0 on somewhere
+accelerator: [1 tpu]
+
+[1 devices]
+  [32 tpu:0  ] Big; 8 cores; 102 B of 0.1 KiB free; caches unknown; pages 4 KiB, huge none; \
+no memory shared with the host
+  [32 tpu:1  ] Small; 1 cores; 0 B of 1.5 GiB free; caches 32 KiB, 1024 KiB; pages 64 KiB, \
+huge 2048 KiB; memory shared with the host
+[33   tpu     not used: Old: too old]
+[2   gpu     none: no driver]
+
+[1 settings]
+  ACCELRT_SET            [2 5 (default)]
+  ACCELRT_ZERO           0
+  ACCELRT_EMPTY          [2 default]
+  ACCELRT_NONE           [2 default]
+  ACCELRT_ALLOC_CONF     [2 policy:native (default)]
+  ACCELRT_CPU_MEMORY     [2 103 (default)]
+  ACCELRT_CPU_THREADS    [2 4 (default)]
+[33   ACCELRT_TYPO           ignored: no setting has this name]
+"""
+
+
+def test_info_whole_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    devices = [
+        SimpleNamespace(
+            name="Big", core_count=8, cache_bytes=[], page_bytes=4096, huge_page_bytes=0
+        ),
+        SimpleNamespace(
+            name="Small",
+            core_count=1,
+            cache_bytes=[32 << 10, 1 << 20],
+            page_bytes=65536,
+            huge_page_bytes=2 << 20,
+        ),
+    ]
+    for index, device in enumerate(devices):
+        device.has_shared_memory = index == 1
+    names = "ACCELRT_ALLOC_CONF", "ACCELRT_CPU_MEMORY", "ACCELRT_CPU_THREADS"
+    given = {"ACCELRT_SET": 5, "ACCELRT_ZERO": 0, "ACCELRT_EMPTY": "", "ACCELRT_NONE": None}
+    memory = [(102, 103), (0, 3 << 29)]
+    answers = {
+        "current_accelerator": lambda: "tpu",
+        "kind_names": lambda: ["tpu", "gpu"],
+        "unavailable_reason": {"gpu": "no driver"}.get,
+        "device_count": lambda _: 2,
+        "left_out_devices": lambda _: [("Old", "too old")],
+        "get_device_properties": lambda _, index: devices[index],
+        "get_memory_info": lambda _, index: memory[index],
+        "settings": lambda: given | dict.fromkeys(names),
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(_core, name, answer)
+    for name, value in (("ZERO", "0"), ("EMPTY", ""), ("TYPO", "1"), ("TEST_X", "1")):
+        monkeypatch.setenv(f"ACCELRT_{name}", value)
+    monkeypatch.delenv("ACCELRT_CPU_DEVICES", raising=False)
+    monkeypatch.setattr(accelrt, "__version__", "1.2.3")
+    monkeypatch.setattr(platform, "python_version", lambda: "3.99.0")
+    monkeypatch.setattr(platform, "platform", lambda: "somewhere")
+    monkeypatch.setattr(Style, "_marked", lambda _, code, text: f"[{code} {text}]")
+    assert cli.main(["info"]) == 0
+    assert capsys.readouterr().out == INFO
 
 
 def test_info_lists_the_settings_in_force() -> None:
