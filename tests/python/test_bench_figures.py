@@ -1,0 +1,676 @@
+"""Goal: each row of the figures is the figure of its statement, with the peer that it names.
+
+Method: a timer that runs a statement once and returns a number for it, so that whole rows are
+compared. Where no statement is timed, clocks, processes and recordings are replaced.
+"""
+
+import ctypes
+import importlib.util
+import io
+import itertools
+import os
+import platform
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from timeit import Timer
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import pytest
+
+import accelrt
+from accelrt.backends import mkl
+from accelrt.cli.bench import (
+    allocators,
+    buffers,
+    copies,
+    events,
+    gate,
+    idle,
+    imports,
+    launches,
+    machine,
+    measure,
+    native,
+    profiles,
+    quiet,
+    replays,
+    sycl,
+    table,
+    xpu,
+)
+from accelrt.cli.bench.measurement import Measurement
+from accelrt.cli.bench.rows import Row
+from kinds import host_cores
+
+handler_name = importlib.import_module("numpy._core.multiarray").get_handler_name
+Rows = dict[str, tuple[float | None, str | None, float | None]]
+Runs = list[tuple[str, int]]
+
+STATEMENTS = {
+    "launch(nothing)": 1_000,
+    "launch(difference, 1, 2)": 2_000,
+    "launch(nothing); synchronize()": 3_000,
+    "submit(f, 0)": 4_000,
+    "submit(f, 0).result()": 5_000,
+    "queue.submit_barrier()": 6_000,
+    "queue.submit_barrier().wait()": 7_000,
+    "record(event)": 8_000,
+    "record(event); wait()": 9_000,
+    "empty(size)": 10_000,
+    "empty(size, kind)": 20_000,
+    "empty(size, dtype=kind)": 30_000,
+    "copy(target, source, size)": 40_000,
+    "empty(512, byte)": 50_000,
+    "ones(16, byte)": 60_000,
+    "gemm(64)": 70_000,
+    "gemm(64); free()": 80_000,
+}
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    """Run each timed statement once; it takes its number, its size and its rounds, in ns a round.
+
+    The result lists the statements and their rounds.
+    """
+    found = Runs()
+
+    def timed(timer: Timer, number: int = 1) -> float:
+        inner = cast("Any", timer).inner
+        (statement,) = re.findall(r"for _i in _it:\n +(.*)", cast("Any", timer).src)
+        inner(itertools.repeat(None, 1), time.perf_counter)
+        found.append((statement, number))
+        names = inner.__globals__
+        is_ours = "accelrt" in str(handler_name())
+        ns = STATEMENTS[statement] + names.get("size", 0) + 100_000 * is_ours + number
+        return float(number * ns / 1e9)
+
+    monkeypatch.setattr(Timer, "timeit", timed)
+    monkeypatch.setattr(measure, "_REPETITIONS", 1)
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: True)
+    return found
+
+
+def rows(measured: Iterable[Measurement]) -> Rows:
+    """Return ours, the peer and its figure by row; a missing one has the reason for a peer."""
+    return {
+        it.name: (
+            None if it.ours is None else round(it.ours, 3),
+            it.reason or it.peer,
+            None if it.peer_ns is None else round(it.peer_ns, 3),
+        )
+        for it in measured
+    }
+
+
+def constants(monkeypatch: pytest.MonkeyPatch, module: object, **values: object) -> None:
+    for name, value in values.items():
+        monkeypatch.setattr(module, name, value)
+
+
+class Queue:
+    """Stands in for a SYCL queue."""
+
+    def submit_barrier(self) -> "Queue":
+        return self
+
+    def wait(self) -> None:
+        pass
+
+
+@host_cores
+def test_launches_whole_rows(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> None:
+    constants(monkeypatch, launches, _LAUNCHES=8, _BLOCKS=2, _PIPELINED=30, _PEER_TASKS=50)
+    constants(monkeypatch, launches, _PEER_TRIPS=16)
+    constants(monkeypatch, sycl, _BARRIERS=70, _TRIPS=24, _BLOCKS=1, _queue=Queue)
+    calls = list[None]()
+
+    def first(work: Any) -> float:
+        calls.append(work())
+        return 77.0
+
+    monkeypatch.setattr(launches, "ns_of_first_after_idleness", first)
+    assert rows(launches.measure()) == {
+        "Q2": (1008, None, None),
+        "Q2.executor": (1008, "ThreadPoolExecutor", 4050),
+        "Q2.dpctl": (1008, "dpctl barrier", 6070),
+        "Q2.two": (2008, None, None),
+        "Q2.beside": (1030, None, None),
+        "Q2.two.beside": (2030, None, None),
+        "Q3.python": (3008, None, None),
+        "Q3.python.executor": (3008, "ThreadPoolExecutor", 5016),
+        "Q3.python.dpctl": (3008, "dpctl barrier", 7024),
+        "Q3.python.first": (77, None, None),
+    }
+    assert calls == [None, None]
+    # Each block is warmed up by an eighth of its rounds; those of the other threads are not.
+    assert runs.count(("launch(nothing)", 1)) == runs.count(("launch(nothing)", 8)) == 4
+    assert runs.count(("launch(nothing)", 30)) == 2
+
+
+@host_cores
+def test_launches_alone_run_later(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> None:
+    stream, seen = accelrt.Stream(), list[str]()
+    monkeypatch.setattr(launches, "_names", lambda _: {"launch": launch, "nothing": "late"})
+
+    def launch(name: str) -> None:
+        stream.launch_host(seen.append, name)
+        time.sleep(0.01)
+        seen.append("enqueued")
+
+    launches._alone(stream, "launch(nothing)")(quiet.Watch(quiet.Patience(0)))
+    per_block = ["enqueued", "enqueued", "late", "late"]
+    assert seen == per_block * launches._BLOCKS
+    assert len(runs) == 2 * launches._BLOCKS
+
+
+def test_first_after_idleness_is_a_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept, now, calls = list[float](), itertools.count(0, 10), list[None]()
+    clock = SimpleNamespace(sleep=slept.append, perf_counter_ns=lambda: next(now))
+    monkeypatch.setattr(measure, "time", clock)
+    assert measure.ns_of_first_after_idleness(lambda: calls.append(None)) == 10
+    assert slept == [1e-3] * 20
+    assert len(calls) == 20
+
+
+@host_cores
+def test_gate_opens_after_an_error() -> None:
+    stream, seen = accelrt.Stream(), list[int]()
+
+    def fails() -> None:
+        with gate.held(stream):
+            stream.launch_host(seen.append, 1)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fails()
+    assert seen == [1]
+
+
+@host_cores
+@pytest.mark.parametrize(
+    ("source", "tick"),
+    [
+        ("tsc", {"E2": (3, None, None), "E2.clock": (None, "the TSC keeps time here", None)}),
+        (
+            "hpet",
+            {
+                "E2": (None, "the TSC does not keep time here", None),
+                "E2.clock": (3, "step of CLOCK_MONOTONIC", 2),
+            },
+        ),
+    ],
+)
+def test_events_whole_rows(
+    monkeypatch: pytest.MonkeyPatch, runs: Runs, source: str, tick: Rows
+) -> None:
+    constants(monkeypatch, events, _RECORDS=16, _BLOCKS=2, _PIPELINED=30, _TIMED_RECORDS=4)
+    moments = itertools.chain([0, 7, 10, 15], itertools.count(20, 9))  # between: 7, 5, 9, 9
+    constants(
+        monkeypatch,
+        events,
+        clock_source=lambda: source,
+        _neighbours_ns=lambda _: [10, -3, 0, 4, 4, -3],
+        _drift_ns=lambda _: 12.5,
+        time=SimpleNamespace(monotonic_ns=lambda: next(moments)),
+    )
+    assert rows(events.measure()) == {
+        "E1.python": (8016, None, None),
+        "E1.python.beside": (8030, None, None),
+        **tick,
+        "E2.negative": (2, None, None),
+        "E3": (12.5, None, None),
+    }
+    assert runs.count(("record(event)", 2)) == 4
+
+
+@host_cores
+def test_drift_is_of_the_tightest_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([0, 90, 200, 204, 300, 390, 1000, 1080, 2000, 2006, 3000, 3100])
+    slept, recorded = list[float](), list[Any]()
+    clock = SimpleNamespace(monotonic_ns=lambda: next(moments), sleep=slept.append)
+    constants(monkeypatch, events, _BRACKETS=3, time=clock)
+    stream = SimpleNamespace(record_event=recorded.append)
+
+    def event(*, enable_timing: bool) -> object:
+        assert enable_timing
+        number = len(recorded)
+        return SimpleNamespace(
+            synchronize=lambda: None,
+            # Of the second and the fifth, in ms: 1 us, where the clock said 1801 ns.
+            elapsed_time=lambda end: 1e-3 if (number, recorded.index(end)) == (1, 4) else 99.0,
+        )
+
+    monkeypatch.setattr(accelrt, "Event", event)
+    assert events._drift_ns(cast("Any", stream)) == 801
+    assert slept == [1]
+    assert len(recorded) == 6
+
+
+@host_cores
+def test_neighbours_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "_TIMED_RECORDS", 5)
+    found = events._neighbours_ns(accelrt.Stream())
+    assert len(found) == 4
+    assert 0 <= min(found) <= max(found) < 1e9
+
+
+def test_idle_counts_other_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(measure, "_REPETITIONS", 1)
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: True)
+    used = {threading.get_native_id(): 7, 1: 100, 2: 2000}
+    slept = list[float]()
+
+    def write() -> None:
+        for number, ns in used.items():
+            (tmp_path / str(number)).mkdir(exist_ok=True)
+            (tmp_path / str(number) / "schedstat").write_text(f"{ns} 5 6\n")
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        for number in used:
+            used[number] += 30
+        write()
+
+    write()
+    now = itertools.count(0, 60_000)
+    clock = SimpleNamespace(monotonic_ns=lambda: next(now), sleep=sleep)
+    constants(monkeypatch, idle, time=clock, _TASKS=tmp_path, _SCHEDULING=tmp_path / "1/schedstat")
+    assert idle._other_threads_ns() == 2100
+    assert rows(idle.measure()) == {"Q7": (60, None, None)}
+    assert slept == [1, 1]
+    monkeypatch.setattr(idle, "_SCHEDULING", tmp_path / "none")
+    reason = "the kernel does not say what each thread used"
+    assert rows(idle.measure()) == {"Q7": (None, reason, None)}
+
+
+@host_cores
+def test_buffers_whole_rows(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> None:
+    sizes = (("A4.512B", 512), ("A4.64KiB", 600))
+    constants(monkeypatch, buffers, _SIZES=sizes, _ROUNDS=8, _BLOCKS=2)
+    torch = SimpleNamespace(empty=lambda size, dtype: (size, dtype), uint8="uint8")
+    peers = {"numpy": np, "torch": torch}
+    monkeypatch.setattr(buffers, "optional", peers.get)
+    assert rows(buffers.measure()) == {
+        "A4.512B": (10_520, "np.empty", 20_520),
+        "A4.512B.torch": (10_520, "torch.empty", 30_520),
+        "A4.64KiB": (10_608, "np.empty", 20_608),
+        "A4.64KiB.torch": (10_608, "torch.empty", 30_608),
+    }
+    assert runs.count(("empty(size)", 8)) == 2 * 2 * 2
+    del peers["numpy"]
+    assert rows(buffers.measure())["A4.512B"] == (10_520, "np.empty", None)
+    assert rows(buffers.measure())["A4.512B.torch"] == (10_520, "torch.empty", 30_520)
+    del peers["torch"]
+    assert rows(buffers.measure())["A4.64KiB.torch"] == (10_608, "torch.empty", None)
+
+
+@host_cores
+def test_copies_whole_rows(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> None:
+    constants(monkeypatch, copies, _SIZES=(("4KiB", 256, 2, 8), ("1MiB", 512, 1, 16)))
+    real, now, seconds = copies._copy_all, iter(range(0, 10_000, 48)), list[float]()
+    copied = list[tuple[int, int]]()
+
+    def copy_all(target: accelrt.Buffer, source: accelrt.Buffer, count: int) -> None:
+        copied.append((target.nbytes, count))
+        source.fill_(count)
+        real(target, source, count)
+        host = bytearray(target.nbytes)
+        target.copy_to(host)
+        assert host == bytes([count]) * target.nbytes
+
+    def progress_ns(sleep: Any) -> float:
+        sleep(0.001)
+        seconds.append(0.001)
+        return 5.0 if sleep is native.sleep_with_gil else 6.0
+
+    clock = SimpleNamespace(perf_counter_ns=lambda: next(now), sleep=time.sleep)
+    constants(monkeypatch, copies, time=clock, _copy_all=copy_all, _progress_ns=progress_ns)
+    assert rows(copies.measure()) == {
+        "C1.python.4KiB": (6, "memcpy", 40_264),
+        "C1.python.1MiB": (3, "memcpy", 40_528),
+        "C2": (5, "GIL left", 6),
+    }
+    assert copied == [(256, 1), (256, 8)] * 4 + [(512, 2), (512, 16)] * 2
+    assert runs.count(("copy(target, source, size)", 8)) == 4
+
+
+@host_cores
+def test_copies_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    constants(monkeypatch, copies, _GIL_COPY_BYTES=64, _GIL_COPIES=3)
+    assert 0 < copies._progress_ns(lambda _: accelrt.accelerator.synchronize()) < 100e6
+    slept = list[float]()
+    monkeypatch.setattr(accelrt.Event, "query", lambda _: False)
+    assert copies._progress_ns(slept.append) == 100e6
+    assert slept == [0.1]
+
+
+def test_imports_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_REPETITIONS", 1)
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: True)
+    known = {
+        "pass": 10.0,
+        "import accelrt": 31.0,
+        "import accelrt; accelrt.Stream().synchronize()": 32.5,
+        "import numpy": 90.0,
+    }
+    monkeypatch.setattr(imports, "_ms_of", known.__getitem__)
+    specs = {"numpy": "found"}
+    monkeypatch.setattr(importlib.util, "find_spec", specs.get)
+    assert rows(imports.measure()) == {
+        "I1": (21, None, None),
+        "I1.stream": (1.5, None, None),
+        "I1.numpy": (21, "numpy", 80),
+        "I1.torch": (None, "torch is missing", None),
+    }
+
+
+def test_imports_time_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran, now = list[tuple[object, bool]](), iter([1.0, 1.25])
+
+    def run(command: list[str], *, check: bool) -> None:
+        ran.append((command, check))
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(imports, "time", SimpleNamespace(perf_counter=lambda: next(now)))
+    assert imports._ms_of("pass") == 250
+    assert ran == [([sys.executable, "-c", "pass"], True)]
+
+
+@host_cores
+def test_xpu_whole_rows(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> None:
+    constants(monkeypatch, xpu, _RECORDS=20, _TRIPS=16, _BLOCKS=2)
+    constants(monkeypatch, sycl, _BARRIERS=70, _TRIPS=24, _BLOCKS=1)
+    monkeypatch.setattr(accelrt.xpu, "is_available", lambda: False)
+    reason = "no OpenCL runtime with unified shared memory"
+    missing = (None, reason, None)
+    assert rows(xpu.measure()) == {"D1.python": missing, "D2.python": missing}
+    assert runs == []
+    monkeypatch.setattr(accelrt.xpu, "is_available", lambda: True)
+    stream, event = accelrt.Stream("cpu"), accelrt.Event("cpu")
+    monkeypatch.setattr(accelrt, "Stream", {"xpu": stream}.__getitem__)
+    monkeypatch.setattr(accelrt, "Event", {"xpu": event}.__getitem__)
+    monkeypatch.setattr(sycl, "_queue", lambda: None)
+    assert rows(xpu.measure()) == {
+        "D1.python": (8020, "dpctl barrier", None),
+        "D2.python": (9016, "dpctl barrier", None),
+    }
+    monkeypatch.setattr(sycl, "_queue", Queue)
+    assert rows(xpu.measure()) == {
+        "D1.python": (8020, "dpctl barrier", 6070),
+        "D2.python": (9016, "dpctl barrier", 7024),
+    }
+
+
+@host_cores
+def test_arrays_whole_rows(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> None:
+    arrays = (("H1.512B", "empty(512, byte)", 2, 8), ("H1.2MiB.ones", "ones(16, byte)", 1, 16))
+    monkeypatch.setattr(allocators, "_ARRAYS", arrays)
+    # Ours is within `accelrt.numpy_memory()`, the peer is not.
+    assert rows(allocators._of_arrays()) == {
+        "H1.512B": (150_008, "NumPy's own", 50_008),
+        "H1.2MiB.ones": (160_016, "NumPy's own", 60_016),
+    }
+    assert runs.count(("empty(512, byte)", 8)) == 2 * 2 * 2
+    monkeypatch.setattr(allocators, "optional", lambda _: None)
+    missing = (None, "numpy is missing", None)
+    assert rows(allocators._of_arrays()) == {"H1.512B": missing, "H1.2MiB.ones": missing}
+
+
+class Process:
+    """Stands in for a process that has oneMKL multiply with one allocator."""
+
+    refusals: ClassVar[dict[str | None, str]] = {}
+
+    def __init__(self, allocator: str | None) -> None:
+        self.allocator = allocator
+
+    def submit(self, function: Any, *arguments: Any) -> Any:
+        if function == allocators._Products.refusal:
+            found: object = self.refusals.get(self.allocator)
+        else:
+            assert function == allocators._Products.measure
+            statement, rounds = arguments
+            of_allocator = {"accelrt": 1, None: 2, "mimalloc": 3}[self.allocator]
+            found = float(STATEMENTS[statement] + rounds + of_allocator)
+        return SimpleNamespace(result=lambda: found)
+
+
+@contextmanager
+def process(allocator: str | None) -> Iterator[Process]:
+    yield Process(allocator)
+
+
+@pytest.mark.parametrize(
+    ("refusals", "figures"),
+    [
+        ({}, [(70_301, "oneMKL's own", 70_302), (70_301, "mimalloc", 70_303)]),
+        (
+            {"mimalloc": "not installed"},
+            [(70_301, "oneMKL's own", 70_302), (70_301, "mimalloc", None)],
+        ),
+        ({None: "no"}, [(70_301, "oneMKL's own", None), (70_301, "mimalloc", 70_303)]),
+        ({"accelrt": "too late"}, [(None, "too late", None)] * 2),
+    ],
+)
+def test_products_whole_rows(
+    monkeypatch: pytest.MonkeyPatch,
+    refusals: dict[str | None, str],
+    figures: list[tuple[float | None, str | None, float | None]],
+) -> None:
+    monkeypatch.setattr(measure, "_REPETITIONS", 1)
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: True)
+    monkeypatch.setattr(Process, "refusals", refusals)
+    constants(monkeypatch, allocators, _process=process, _PRODUCTS=(("H2.64", "gemm(64)", 300),))
+    monkeypatch.setattr(mkl, "is_available", lambda: True)
+    names = "H2.64", "H2.64.mimalloc"
+    assert rows(allocators._of_products()) == dict(zip(names, figures, strict=True))
+    monkeypatch.setattr(mkl, "is_available", lambda: False)
+    missing = (None, "oneMKL is missing", None)
+    assert rows(allocators._of_products()) == dict.fromkeys(names, missing)
+
+
+@pytest.mark.parametrize("allocator", [None, "accelrt", "mimalloc"])
+def test_products_use_their_allocator(
+    monkeypatch: pytest.MonkeyPatch, runs: Runs, allocator: str | None
+) -> None:
+    used, calls = list[str](), list[tuple[Any, ...]]()
+
+    def use_allocator(name: str) -> None:
+        used.append(name)
+        if name == "mimalloc":
+            message = "cannot load mimalloc"
+            raise RuntimeError(message)
+
+    library = SimpleNamespace(
+        MKL_Set_Num_Threads=lambda count: calls.append(("threads", count)),
+        MKL_Free_Buffers=lambda: calls.append(("free",)),
+        cblas_dgemm=lambda *arguments: calls.append(arguments),
+    )
+    loaded = {"/opt/libmkl_rt.so.2": library}
+    maps = "7f00-7f01 r-xp 0 08:01 1 /lib/libc.so.6\n7f02-7f03 r-xp 0 08:01 2 /opt/libmkl_rt.so.2\n"
+    monkeypatch.setattr(allocators, "open", lambda *_, **__: io.StringIO(maps), raising=False)
+    monkeypatch.setattr(ctypes, "CDLL", loaded.__getitem__)
+    constants(monkeypatch, mkl, version=lambda: "1", use_allocator=use_allocator)
+    monkeypatch.setattr(allocators._Products, "reason", None)
+    monkeypatch.setattr(allocators._Products, "names", {}, raising=False)
+    allocators._Products.begin(allocator)
+    assert used == ([] if allocator is None else [allocator])
+    refusal = "cannot load mimalloc" if allocator == "mimalloc" else None
+    assert allocators._Products.refusal() == refusal
+    assert allocators._Products.measure("gemm(64); free()", 3) == pytest.approx(80_003)
+    assert runs == [("gemm(64); free()", 3)]
+    threads, gemm, free = calls
+    assert (threads, free) == (("threads", 1), ("free",))
+    # Row-major, not transposed, three sizes; one and zero times; the length of each row.
+    assert gemm[:6] == (101, 111, 111, 64, 64, 64)
+    assert (gemm[6].value, gemm[8], gemm[10], gemm[11].value, gemm[13]) == (1, 64, 64, 0, 64)
+    assert [len(gemm[place]) for place in (7, 9, 12)] == [512 * 512] * 3
+
+
+class Recording:
+    """Stands in for a recording: its peaks by settings, in whole pages of 2 MiB."""
+
+    def __init__(self, live: int, reserved: dict[str, int]) -> None:
+        self.live = live
+        self.reserved = reserved
+
+    def replay(self, settings: str, capacity: int, page: int, rounds: int = 1) -> Any:
+        assert capacity == 1 << 40
+        pages = self.reserved[settings]
+        return SimpleNamespace(
+            peak_live_bytes=self.live << 20,
+            peak_reserved_bytes=pages * page,
+            page_operations=pages * 3 if rounds == 1 else pages,
+            events=4 * rounds,
+        )
+
+
+def test_replays_whole_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(accelrt.accelerator, "get_allocator_settings", lambda: "ours")
+    torch, expandable = "policy:torch", "policy:torch,expandable_segments:True"
+
+    def recording(live: int, *pages: int) -> Recording:
+        return Recording(live, dict(zip(("ours", torch, expandable), pages, strict=True)))
+
+    public = recording(8, 5, 8, 4)
+    found = {
+        **dict.fromkeys((Path(name).name for name in replays._PUBLIC), public),
+        "G_1.ops.csv": recording(4, 8, 4, 2),
+        "own_a.ops.csv": recording(1, 1, 1, 1),
+        "own_b.ops.csv": recording(199, 112, 224, 1),
+        "synth_robson.ops.csv": recording(2, 2, 3, 1),
+    }
+    for name in (*replays._PUBLIC, "ops/own_a.ops.csv", "ops/own_b.ops.csv", replays._ADVERSARY):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    constants(monkeypatch, replays, _fuzz=lambda: recording(4, 3, 4, 1))
+    reading = SimpleNamespace(read=lambda path: [SimpleNamespace(recording=found[path.name])])
+    monkeypatch.setattr(replays, "traces", reading)
+    # Six recordings: five with 1.25, 2 and 1 times what is live, one with 4, 2 and 1 times.
+    mean = ((1.25**5 * 4) ** (1 / 6) - 1) * 100
+    mean_of_small = ((1.25**5 * 4 / 32**6) ** (1 / 6) - 1) * 100
+    assert rows(replays.measure(tmp_path)) == {
+        "A9.fuzz": (50, "policy torch", 100),
+        "A7": (round(mean, 3), "policy torch", 100),
+        "A7.max": (300, "policy torch", 100),
+        "A7.expandable": (round(mean, 3), "expandable segments", 0),
+        "A7.max.expandable": (300, "expandable segments", 0),
+        "A7.own": (100, "policy torch", 200),
+        "A8": (round(mean_of_small, 3), "policy torch", -93.75),
+        "A8.max": (-87.5, "policy torch", -93.75),
+        "A8.expandable": (round(mean_of_small, 3), "expandable segments", -96.875),
+        "A8.max.expandable": (-87.5, "expandable segments", -96.875),
+        "A9.robson": (100, "policy torch", 200),
+        "A10": (3, "policy torch", 3),
+        "A10.worst": (3, "policy torch", 3),
+        "A10.third": (round(5 / 12, 3), "policy torch", round(8 / 12, 3)),
+        "A10.third.worst": (round(8 / 12, 3), "policy torch", round(8 / 12, 3)),
+    }
+    (tmp_path / replays._ADVERSARY).unlink()
+    assert rows(replays.measure(tmp_path))["A7"][1] == "no traces: --traces names their folder"
+
+
+def test_fuzz_is_one_program() -> None:
+    events = replays._fuzz().operations()
+    live, most = set[int](), 0
+    for is_request, identity, size, stream in events:
+        if is_request:
+            assert 512 <= size <= 64 << 20
+            assert stream in range(4)
+            live.add(identity)
+            most = max(most, len(live))
+        else:
+            live.remove(identity)
+    assert (len(events), len(live), most) == (39_563, 437, 500)
+
+
+def test_profile_page_is_opened_by_the_browser(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("<canvas>")
+    ran, now = list[Any](), iter([1.0, 3.5] * 2)
+
+    def run(command: list[str], **options: Any) -> Any:
+        ran.append((command[0], command[-2:], options))
+        return SimpleNamespace(stdout=page.read_bytes())
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(profiles, "time", SimpleNamespace(perf_counter=lambda: next(now)))
+    assert profiles._open("chromium", page, "<canvas") == 2.5
+    limits = {"check": True, "capture_output": True, "timeout": 120}
+    assert ran == [("chromium", ["--dump-dom", page.as_uri()], limits)]
+    with pytest.raises(RuntimeError, match=r"^chromium shows no <title> in page\.html$"):
+        profiles._open("chromium", page, "<title>")
+
+
+def test_machine_facts_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cpus, clock = tmp_path / "cpuinfo", tmp_path / "clock"
+    cpus.write_text("processor\t: 0\nmodel name\t: Fast: 9\n\nmodel name\t: Other\n")
+    clock.write_text("tsc\n")
+    constants(monkeypatch, machine, _PROCESSORS=cpus, _CLOCK_SOURCE=clock)
+    monkeypatch.setattr(os, "sched_getaffinity", {0: {3, 4, 5}}.__getitem__)
+    for name, value in (("release", "6.1"), ("python_version", "3.99"), ("machine", "riscv")):
+        monkeypatch.setattr(platform, name, lambda value=value: value)
+    whole = "cpu Fast: 9; cpus 3; kernel 6.1; clock tsc; Python 3.99; torch 2"
+    assert machine.facts(torch="2") == whole
+    cpus.unlink()
+    clock.unlink()
+    assert machine.facts() == "cpu riscv; cpus 3; kernel 6.1; clock unknown; Python 3.99"
+
+
+TABLE = """\
+| row | what   |     ours |    least |   all |  p99 | peer |  peer's | ratio | quiet |
+| --- | ------ | -------: | -------: | ----: | ---: | ---- | ------: | ----: | ----: |
+| Z   | zero   |     0 ns |        0 |     0 |    0 | p    |    4 ns |  0.00 |     0 |
+| A   | a long | 1,234 ms | 1,233.25 |       |      | q    | missing |       |       |
+| B   | both   |  2.50 ns |        2 | 2,000 | 3.10 | r    | 1.25 ns |  2.00 |    11 |
+not measured: M, N: no clock
+not measured: O: no cpu
+"""
+
+
+def test_table_whole_text() -> None:
+    known = [
+        (Row("Z", "zero"), Measurement("Z", 0.0, 0.0, "p", 4.0, unfiltered=0.0, p99=0.0, quiet=0)),
+        (Row("A", "a long", "ms"), Measurement("A", 1234.0, 1233.25, "q")),
+        (Row("M", "m"), Measurement("M", reason="no clock")),
+        (Row("B", "both"), Measurement("B", 2.5, 2, "r", 1.25, 1, None, 2000, 3.1, 9, 8, 11)),
+        (Row("O", "o"), Measurement("O", reason="no cpu")),
+        (Row("N", "n"), Measurement("N", reason="no clock")),
+        (Row("U", "u"), table.unmeasured(Row("U", "u"))),
+    ]
+    records = [table.record(row, measured) for row, measured in known]
+    assert table.text(records) == TABLE
+    assert records[1] == {
+        "name": "A", "what": "a long", "unit": "ms", "ours_ns": None, "ours": 1234.0,
+        "ours_min": 1233.25, "unfiltered": None, "p99": None, "peer": "q", "peer_ns": None,
+        "peer_unfiltered": None, "peer_p99": None, "excess_ns": None, "ratio": None,
+        "reason": "q is missing", "quiet": None,
+    }  # fmt: skip
+    assert records[3] == {
+        "name": "B", "what": "both", "unit": "ns", "ours_ns": 2.5, "ours": 2.5, "ours_min": 2,
+        "unfiltered": 2000, "p99": 3.1, "peer": "r", "peer_ns": 1.25, "peer_unfiltered": 9,
+        "peer_p99": 8, "excess_ns": 1, "ratio": 2.0, "reason": None, "quiet": 11,
+    }  # fmt: skip
+
+
+def test_rows_of_figures_whole() -> None:
+    ours = measure.Figure(2.0, 1.0, 9, 3.0, 4.0)
+    theirs = measure.Figure(6.0, 5.0, 8, 7.0, 8.0)
+    pair = measure.Pair(ours, theirs, -0.5)
+    assert measure.paired("S1", pair, "off") == Measurement(
+        "S1", 2.0, 1.0, "off", 6.0, -0.5, None, 3.0, 4.0, 7.0, 8.0, 9
+    )
+    assert measure.row("S1", ours) == Measurement(
+        "S1", 2.0, 1.0, None, None, None, None, 3.0, 4.0, None, None, 9
+    )
