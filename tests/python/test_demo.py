@@ -9,6 +9,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import sysconfig
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +18,10 @@ from typing import Any
 import pytest
 
 import accelrt
-from accelrt import cli
+from accelrt import _core, cli
+from accelrt.cli import demo as demo_command
 from accelrt.cli.demo import kernels, verdict
-from accelrt.cli.demo.job import FileChangedError, Job, Outcome
+from accelrt.cli.demo.job import FileChangedError, Job, Outcome, Span
 from accelrt.cli.demo.lane import Chunk, Lane, WrongResultError
 from processes import LIMIT_SECONDS, run
 
@@ -191,6 +194,143 @@ def test_it_says_why_overlap_did_not_win() -> None:
     assert "has 2 chunks only" in verdict.lines(short, 2, serial, overlapped)[0]
     assert "one chunk was in flight" in verdict.lines(short, 1, serial, overlapped)[0]
     assert not verdict.lines(job, 3, serial, Outcome(seconds=0.06))
+
+
+@pytest.mark.parametrize(
+    ("counts", "seconds", "stages", "reasons"),
+    [
+        ((2, 4, 2), 1.15, {}, []),
+        ((2, 4, 2), 1.0, {}, ["something else used the cores meanwhile (2.5 threads wanted"]),
+        ((2, 3, 2), 1.0, {}, ["the file has 3 chunks only; smaller ones overlap more"]),
+        ((2, 1, 1), 1.0, {}, ["(the file has 1 chunk)"]),
+        ((2, 9, 1), 1.0, {}, ["(the file has 9 chunks)"]),
+        ((1, 4, 2), 1.0, {}, ["this process may use one core only"]),
+        ((2, 4, 2), 1.0, {"copy in": 850.0}, ["something else"]),
+        ((2, 4, 2), 1.0, {"copy in": 851.0}, ["copy in took 851.0 of 1000.0 ms one by one"]),
+        (
+            (1, 3, 2),
+            1.0,
+            {"copy in": 900.0},
+            ["one core only", "the file has 3 chunks only", "copy in took 900.0"],
+        ),
+    ],
+)
+def test_reasons_at_their_limits(
+    monkeypatch: pytest.MonkeyPatch,
+    counts: tuple[int, int, int],
+    seconds: float,
+    stages: dict[str, float],
+    reasons: list[str],
+) -> None:
+    cores, chunks, lanes = counts
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
+    monkeypatch.setattr(os, "getloadavg", lambda: (2.5, 0, 0))
+    job = Job(Path("file"), chunks, 1, lambda _done: None)
+    serial, overlapped = Outcome(seconds=seconds, stages_ms=stages), Outcome(seconds=1.0)
+    found = verdict.lines(job, lanes, serial, overlapped)
+    assert len(found) == len(reasons)
+    assert all(reason in line for reason, line in zip(reasons, found, strict=True)), found
+
+
+REPORT = """\
+device      tpu:0 (Big)
+file        file: 3000001 bytes in 4 chunks
+each chunk  copied in; a checksum of each page, each byte looked up; copied out; checked
+
+what ran when, for some chunks of the overlapped run (a digit is a chunk's last one):
+  this thread |2222222222222222                                                |
+  1 copy in   |                22222222222222222222222222222222                |
+  2 compute   |                                                3333333333333333|
+
+one by one    2000.0 ms        2 MB/s
+overlapped    1000.0 ms        3 MB/s
+checked     every byte and checksum of both runs, with Python's and zlib's
+
+Overlap made it 2.00 times as fast, in 4.0 MB for a file of any size.
+"""
+
+
+def test_report_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = type("Device", (), {"__str__": lambda _: "tpu:0"})()
+    module = SimpleNamespace(get_device_name={device: "Big"}.__getitem__)
+    monkeypatch.setattr(
+        accelrt.accelerator, "current_stream", lambda: SimpleNamespace(device=device)
+    )
+    monkeypatch.setattr(accelrt, "get_device_module", lambda _: module)
+    monkeypatch.setattr(Lane, "nbytes", lambda _: (1_500_000, 500_000))
+    serial = Outcome(seconds=2.0)
+    spans = [
+        *(Span("2 compute", 13, 18, 22), Span("this thread", 12, 6, 10)),
+        Span("1 copy in", 12, 10, 18),
+    ]
+    job = Job(Path("file"), 3_000_001, 1_000_000, lambda _done: None)
+    text = demo_command._report(job, 2, serial, Outcome(seconds=1.0, spans=spans))
+    assert text == REPORT
+    # One chunk has nothing to overlap with.
+    job = Job(Path("file"), 1, 1, lambda _done: None)
+    *_, checked, _, last = demo_command._report(
+        job, 1, serial, Outcome(1.0, spans=spans)
+    ).splitlines()
+    assert checked.startswith("checked ")
+    assert last.startswith("Nothing overlaps with one chunk: ")
+
+
+def test_checksums_are_those_of_zlib() -> None:
+    for value in range(256):
+        remainder = kernels._remainder(255 ^ value)
+        assert remainder ^ 0x00FFFFFF == zlib.crc32(bytes([value])) ^ 0xFFFFFFFF
+    counts = [kernels.page_count(count) for count in (0, 1, 4096, 4097)]
+    assert counts == [0, 1, 1, 2]
+
+
+def test_compiled_kernels_take_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, launched = list[str](), list[tuple[Any, ...]]()
+
+    def program(text: str) -> Any:
+        texts.append(text)
+        return SimpleNamespace(kernel=lambda name: name)
+
+    stream: Any = SimpleNamespace(launch=lambda *args, **sizes: launched.append((*args, sizes)))
+    monkeypatch.setattr(accelrt.xpu, "Program", program)
+    device = SimpleNamespace(type="xpu")
+    monkeypatch.setattr(_core, "current_accelerator", lambda: device)
+    compiled = kernels.for_accelerator()
+    source, sums, found = (accelrt.empty(8) for _ in range(3))
+    compiled.checksums(stream, source, 4097, sums)
+    compiled.look_up(stream, source, 7, found)
+    table = launched[1][2]
+    assert launched == [
+        ("crc32_pages", source, 4097, sums, {"global_size": 2}),
+        ("look_up_bytes", source, table, found, {"global_size": 7}),
+    ]
+    host = bytearray(256)
+    table.copy_to(host)
+    assert host == kernels.TABLE
+    assert "{0x0,0x77073096,0xee0e612c," in texts[0]
+    assert "get_global_id(0) * 4096UL, end = min(start + 4096UL, count)" in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "expected"),
+    [
+        ("{}", "libpython3.so", "{}/libpython3.so"),
+        ("{}", "libpython3.a", sys.executable),
+        ("{}", "missing.so", sys.executable),
+        (None, None, sys.executable),
+    ],
+)
+def test_interpreter_is_a_file(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    folder: str | None,
+    name: str | None,
+    expected: str,
+) -> None:
+    for library in ("libpython3.so", "libpython3.a"):
+        (tmp_path / library).touch()
+    variables = {"LIBDIR": folder and folder.format(tmp_path), "LDLIBRARY": name}
+    monkeypatch.setattr(sysconfig, "get_config_var", variables.get)
+    assert demo_command._interpreter() == Path(expected.format(tmp_path))
 
 
 @pytest.mark.parametrize("chunk", [1, 4095, (1 << 30) + 1, 1 << 62])
