@@ -4,6 +4,7 @@ Method: programs that say how they were called, that end by the seed of their sc
 read from their environment, or that do not end by themselves.
 """
 
+import argparse
 import os
 import re
 import shlex
@@ -12,6 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import traces
+from accelrt.cli import explore as cli
 from processes import run
 
 ARGUED = "import sys; sys.exit(sys.argv[1:] != ['--with', 'a name', '-n', '3'])"
@@ -112,3 +117,47 @@ def test_the_last_lines_of_what_a_run_says_are_shown(tmp_path: Path) -> None:
     ended = run("-m", "accelrt", "explore", str(script), str(tmp_path / "told"))
     shown = [line.strip() for line in ended.stdout.splitlines() if line.startswith("  ")]
     assert shown == [str(number) for number in range(8, 20)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "how", "options"),
+    [
+        ({}, "exit status -6", ""),
+        ({"status": 0}, "exit status 0", ""),
+        ({"status": None}, "no end after 60 s", ""),
+        ({"strategy": "pct", "depth": 4}, "exit status -6", "--strategy pct --depth 4 "),
+        ({"strategy": "invert"}, "exit status -6", "--strategy invert "),
+        ({"timeout": 0.5, "status": None}, "no end after 0.5 s", "--timeout 0.5 "),
+    ],
+)
+def test_failure_whole_text(
+    capsys: pytest.CaptureFixture[str], changes: dict[str, object], how: str, options: str
+) -> None:
+    known: dict[str, object] = {"strategy": "random", "depth": 3, "timeout": 60, "status": -6}
+    values = known | changes
+    status = values.pop("status")
+    assert status is None or isinstance(status, int)
+    given = argparse.Namespace(script=Path("a b.py"), arguments=["-n", ""], **values)
+    cli._say(given, 0, status, "first\n\nlast\n")
+    assert capsys.readouterr().out == (
+        f"seed 0 fails, {how}\n  first\n  \n  last\n"
+        f"again: python -m accelrt explore {options}--seed 0 'a b.py' -n ''\n"
+    )
+
+
+def test_timeline_is_written_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = argparse.Namespace(script=Path("a/program.py"), output=None)
+    trace = traces.write_profile(tmp_path / "trace.json", 1)
+    cli._write_page(given, 7, trace)
+    assert capsys.readouterr().out == "explore-7.html: 10 slices of trace.json\n"
+    page = (tmp_path / "explore-7.html").read_text()
+    assert "<title>program.py, seed 7 · accelrt view</title>" in page
+    given.output = tmp_path / "other.html"
+    cli._write_page(given, 7, trace)
+    assert capsys.readouterr().out == f"{given.output}: 10 slices of trace.json\n"
+    cli._write_page(given, 7, tmp_path / "none.json")
+    missing = "no timeline: the program ended before its profile was written\n"
+    assert capsys.readouterr().out == missing
