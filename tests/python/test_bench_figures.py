@@ -30,7 +30,9 @@ from accelrt.backends import mkl
 from accelrt.cli.bench import (
     allocators,
     buffers,
+    clusters,
     copies,
+    current,
     events,
     gate,
     idle,
@@ -674,3 +676,53 @@ def test_rows_of_figures_whole() -> None:
     assert measure.row("S1", ours) == Measurement(
         "S1", 2.0, 1.0, None, None, None, None, 3.0, 4.0, None, None, 9
     )
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_current_stream_of_its_process(*, is_inside: bool) -> None:
+    # A statement that fails in the other process.
+    inside = "current_stream() != type(current_stream())(0, 0, 0)"
+    statement = f"1 / ({inside})" if is_inside else f"1 / (not {inside})"
+    with current.Asked(statement, is_inside=is_inside) as asked:
+        assert min(asked.ns(), asked.ns()) > 0
+
+
+def test_clusters_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_REPETITIONS", 1)
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: True)
+    limits, turns = list[tuple[str, int]](), itertools.count(1)
+
+    @contextmanager
+    def client(name: str, nbytes: int) -> Iterator[str]:
+        limits.append((name, nbytes))
+        yield name
+
+    def product(client: str, *, is_ours: bool) -> float:
+        assert is_ours == (client == "ours")
+        return next(turns) * (1 if is_ours else 10)
+
+    constants(monkeypatch, clusters, _ROWS=16, _PRODUCTS=3, optional=lambda _: object())
+    constants(
+        monkeypatch,
+        clusters,
+        _left_ms=lambda: 1.0,
+        _copied_ms=lambda: 2.0,
+        _spilled_ms=lambda: 3.0,
+        _written_ms=lambda: 4.0,
+        _spilled_by_dask_ms=lambda: 5.0,
+        _task_us={"ours": 6.0, "plain": 7.0}.__getitem__,
+        _product_s=product,
+        _ours=lambda nbytes: client("ours", nbytes),
+        _plain=lambda nbytes: client("plain", nbytes),
+    )
+    measured = list(clusters.measure())
+    assert rows(measured) == {
+        "Z1.host": (1, "memcpy", 2),
+        "Z1.disk": (3, "raw writes", 4),
+        "Z1.disk.dask": (3, "dask", 5),
+        "Z2": (6, "dask", 7),
+        "Z3": (3, "dask", 40),
+    }
+    assert measured[-1].ours_min == 1
+    # A block is of float32.
+    assert limits == [("ours", 4 * 16 * 16), ("plain", 4 * 16 * 16)]
