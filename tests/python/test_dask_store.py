@@ -200,6 +200,19 @@ def test_value_read_while_sent_is_sent_and_read(
     assert [type(it) for it in found] == [accelrt.Buffer]
 
 
+def test_value_sent_from_disk_stays_there(store: DeviceStore) -> None:
+    """It takes no memory of the host that other values could have."""
+    fill(store, 6)
+    (key,) = store.disk
+
+    async def send() -> object:
+        return store[key]
+
+    assert isinstance(asyncio.run(store.during([key], send, is_sent=True)), Sent)
+    assert list(store.disk) == [key]
+    assert isinstance(store[key], accelrt.Buffer)
+
+
 @pytest.mark.parametrize("shape", [None, (0, 4)])
 def test_an_empty_value_comes_back_from_disk(
     store: DeviceStore, shape: tuple[int, ...] | None

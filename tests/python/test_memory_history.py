@@ -308,6 +308,7 @@ def test_actions_that_are_skipped_are_not_in_a_snapshot() -> None:
         ({"device": 99}, RuntimeError, "Device .*:99 does not exist"),
         ({"enabled": True}, TypeError, "enabled must be 'state', 'all' or None, not True"),
         ({"max_entries": "many"}, TypeError, "max_entries must be an integer, not str"),
+        ({"max_entries": True}, TypeError, "max_entries must be an integer, not bool"),
         ({"max_entries": -1}, ValueError, "max_entries must be 0 to .*, not -1"),
         ({"max_frames": 0}, ValueError, "max_frames must be 1 to 256, not 0"),
         ({"clear_history": 2}, TypeError, "clear_history must be True or False, not int"),
