@@ -4,13 +4,16 @@ Method: a timer that runs a statement once and returns a number for it, so that 
 compared. Where no statement is timed, clocks, processes and recordings are replaced.
 """
 
+import asyncio
 import ctypes
 import importlib.util
+import inspect
 import io
 import itertools
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -20,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from timeit import Timer
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import pytest
@@ -29,12 +32,15 @@ import accelrt
 from accelrt.backends import mkl
 from accelrt.cli.bench import (
     allocators,
+    awaits,
     buffers,
     clusters,
     copies,
     current,
     events,
     gate,
+    generators,
+    histories,
     idle,
     imports,
     launches,
@@ -44,8 +50,10 @@ from accelrt.cli.bench import (
     profiles,
     quiet,
     replays,
+    sanitizers,
     sycl,
     table,
+    tables,
     xpu,
 )
 from accelrt.cli.bench.measurement import Measurement
@@ -72,6 +80,10 @@ STATEMENTS = {
     "copy(target, source, size)": 40_000,
     "empty(512, byte)": 50_000,
     "ones(16, byte)": 60_000,
+    "empty(512)": 55_000,
+    "launch(memset, first, 0, byte)": 65_000,
+    "launch(nothing, 1)": 66_000,
+    "first.copy_(second, True)": 67_000,
     "gemm(64)": 70_000,
     "gemm(64); free()": 80_000,
 }
@@ -726,3 +738,291 @@ def test_clusters_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert measured[-1].ours_min == 1
     # A block is of float32.
     assert limits == [("ours", 4 * 16 * 16), ("plain", 4 * 16 * 16)]
+
+
+def test_awaits_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_REPETITIONS", 1)
+    monkeypatch.setattr(measure, "_PAIRS", 2)
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: True)
+    known = {"_of_one": 10, "_of_events": 20, "_of_callables": 30, "_in_executor": 40}
+    asked = list[tuple[str, bool]]()
+
+    def timed(runner: asyncio.Runner, count: int, rounds: Any) -> measure.Thing:
+        runner.run(rounds(2))  # they end
+        is_future = rounds.args and isinstance(rounds.args[0], asyncio.Future)
+        return measure.once(lambda: known[rounds.func.__name__] + count + 0.5 * is_future)
+
+    class Asked:
+        def __init__(self, statement: str, *, is_inside: bool) -> None:
+            asked.append((statement, is_inside))
+            self.ns = lambda: (
+                {"current_stream()": 7.0, "empty(512)": 9.0}[statement] * (3 if is_inside else 1)
+            )
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    ms = {awaits._sleep: 50.0, awaits._sleep_in_python: 60.0}
+    constants(monkeypatch, awaits, _timed=timed, Asked=Asked, _ms=ms.__getitem__)
+    constants(monkeypatch, awaits, _DONE=1000, _PENDING=100)
+    measured = list(awaits.measure())
+    assert rows(measured) == {
+        "W1": (1010, "asyncio.Future", 1010.5),
+        "W2": (120, "run_in_executor", 140),
+        "W2.callable": (130, "run_in_executor", 140),
+        "W3": (21, "outside", 7),
+        "W3.empty": (27, "outside", 9),
+        "W4": (50, None, None),
+        "W4.callable": (60, None, None),
+    }
+    assert [it.excess_ns for it in measured] == [None, None, None, 14, 18, None, None]
+    statements = [(name, is_in) for name in ("current_stream()", "empty(512)") for is_in in (1, 0)]
+    assert asked == statements
+
+
+def test_awaits_are_timed_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: True)
+    now, counts = itertools.count(0, 320), list[int]()
+    monkeypatch.setattr(awaits, "time", SimpleNamespace(perf_counter_ns=lambda: next(now)))
+    monkeypatch.setattr(awaits, "_BLOCKS", 3)
+
+    async def rounds(count: int) -> None:
+        counts.append(count)
+
+    with asyncio.Runner() as runner:
+        thing = awaits._timed(runner, 16, rounds)
+        assert thing(quiet.Watch(quiet.Patience(0))) == 20
+    assert counts == [2, 16] * 3
+
+
+def test_sleepers_sleep_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, now = list[str](), iter([1.0, 1.5])
+
+    def stream(kind: str, *, dedicated: bool) -> Any:
+        assert (kind, dedicated) == ("cpu", True)
+        return SimpleNamespace(synchronize=lambda: done.append("waited"))
+
+    monkeypatch.setattr(accelrt, "Stream", stream)
+    monkeypatch.setattr(awaits, "time", SimpleNamespace(perf_counter=lambda: next(now)))
+    assert awaits._ms(lambda _: done.append("sleeps")) == 500
+    assert done == ["sleeps"] * 8 + ["waited"] * 8
+
+
+def test_generators_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_REPETITIONS", 1)
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: True)
+    sizes = {"uint32": 1, "uint64": 2, "float32": 3, "float64": 4}
+    methods = {"fill_raw_": 10, "fill_uniform_": 20, "fill_normal_": 30}
+
+    def ours(_: accelrt.Buffer, method: str, dtype: str) -> measure.Thing:
+        return measure.once(lambda: methods[method] + sizes[dtype])
+
+    def peer(_: object, peer: str, method: str, dtype: str) -> measure.Thing:
+        value = methods[method] + sizes[dtype] + {"Philox": 100, "SFC64": 200}[peer]
+        return measure.once(lambda: value)
+
+    constants(monkeypatch, generators, _BYTES=1 << 10, _ours=ours, _peer=peer)
+    figures = {"R1": 11, "R2": 12, "R3": 23, "R4": 24, "R5": 33, "R6": 34}
+    assert rows(generators.measure()) == {
+        f"{name}.{peer.lower()}": (figure, f"NumPy {peer}", figure + more)
+        for name, figure in figures.items()
+        for peer, more in (("Philox", 100), ("SFC64", 200))
+    }
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "float64"])
+def test_numpy_fills_as_many_bytes(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: True)
+    constants(monkeypatch, generators, _BYTES=1 << 12, _PIECE_BYTES=1 << 10)
+    filled = list[tuple[Any, ...]]()
+
+    def note(name: str) -> Any:
+        def fill(*args: Any, out: Any = None, dtype: str = "") -> None:
+            filled.append((name, *args, *((out.nbytes, dtype) if out is not None else ())))
+
+        return fill
+
+    class Generator:
+        def __init__(self, bits: object) -> None:
+            assert bits == "SFC64 1"
+            self.integers = note("integers")
+            self.random = note("random")
+            self.standard_normal = note("normal")
+
+    random = SimpleNamespace(Generator=Generator, SFC64=lambda seed: f"SFC64 {seed}")
+    numpy = SimpleNamespace(random=random, zeros=np.zeros, dtype=np.dtype)
+    for method in ("fill_raw_", "fill_uniform_", "fill_normal_"):
+        generators._peer(numpy, "SFC64", method, dtype)(quiet.Watch(quiet.Patience(0)))
+    size = np.dtype(dtype).itemsize
+    assert filled == [
+        *[("integers", 0, 1 << (8 * size), (1 << 10) // size, dtype)] * 4,
+        ("random", 1 << 12, dtype),
+        ("normal", 1 << 12, dtype),
+    ]
+
+
+@pytest.mark.usefixtures("runs")
+def test_histories_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_PAIRS", 1)
+    monkeypatch.setattr(histories, "_ROUNDS", 8)
+    states, timeit = list[tuple[Any, ...]](), Timer.timeit
+
+    def record(enabled: str | None = "all", **options: object) -> None:
+        states.append((enabled, *options.values()))
+
+    def timed(timer: Timer, number: int = 1) -> float:
+        assert sum(it.function == "_below" for it in inspect.stack()) == 11
+        enabled, context, *_ = *(states[-1] if states else (None,)), None
+        more_ns = 0 if enabled is None else 5 if context is None else 9
+        return timeit(timer, number) + more_ns * number / 1e9
+
+    monkeypatch.setattr(accelrt.accelerator, "record_memory_history", record)
+    monkeypatch.setattr(Timer, "timeit", timed)
+    measured = list(histories.measure())
+    assert rows(measured) == {
+        "V2.empty": (55_013, "off", 55_008),
+        "V2.empty.stacks": (55_017, "off", 55_008),
+    }
+    assert [round(it.excess_ns or 0, 3) for it in measured] == [5, 9]
+    assert states == [("all", None, 10), (None,)] * 2 + [("all", "alloc", 10), (None,)] * 2
+
+
+@pytest.mark.usefixtures("runs")
+def test_sanitizers_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_PAIRS", 1)
+    monkeypatch.setattr(sanitizers, "_ROUNDS", 8)
+    watches, timeit = list[object](), Timer.timeit
+
+    @contextmanager
+    def watch() -> Iterator[None]:
+        watches.append(None)
+        yield
+        watches.pop()
+
+    def timed(timer: Timer, number: int = 1) -> float:
+        assert sum(it.function == "_below" for it in inspect.stack()) == sanitizers._FRAMES + 1
+        return timeit(timer, number) + 5 * len(watches) * number / 1e9
+
+    monkeypatch.setattr(accelrt.sanitizer, "watch", watch)
+    monkeypatch.setattr(Timer, "timeit", timed)
+    measured = list(sanitizers.measure())
+    assert rows(measured) == {
+        "S1": (65_013, "off", 65_008),
+        "S1.number": (66_013, "off", 66_008),
+        "S1.copy": (67_013, "off", 67_008),
+    }
+    assert [round(it.excess_ns or 0, 3) for it in measured] == [5, 5, 5]
+
+
+def test_tables_whole_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(measure, "_REPETITIONS", 1)
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: True)
+    monkeypatch.setattr(accelrt.accelerator, "get_allocator_settings", lambda: "ours")
+    now = [0]
+    monkeypatch.setattr(tables, "time", SimpleNamespace(thread_time_ns=lambda: now[0]))
+
+    def work(ns: int, events: int) -> Any:
+        now[0] += ns
+        return SimpleNamespace(events=events)
+
+    def recording(events: int) -> Any:
+        def replay(settings: str, capacity: int, page: int) -> Any:
+            assert (settings, capacity, page) == ("ours", 1 << 40, 2 << 20)
+            return work(events * 10 + 60, events)
+
+        return SimpleNamespace(replay=replay, survey=lambda: work(events * 4, events))
+
+    read = list[str]()
+
+    def traces(path: Path) -> list[Any]:
+        read.append(path.name)
+        return [SimpleNamespace(recording=recording({"b": 10, "c": 20}.get(path.name[:1], 100)))]
+
+    (tmp_path / "ops").mkdir()
+    for name in ("c.ops.csv", "b.ops.csv", "d.csv"):
+        (tmp_path / "ops" / name).touch()
+    monkeypatch.setattr(tables, "traces", SimpleNamespace(read=traces))
+    monkeypatch.setattr(tables, "write_hot", lambda _: None)
+    assert rows(tables.measure(tmp_path)) == {
+        "V4": (10.6, None, None),
+        "V4.reading": (4, None, None),
+        "V4.traces": (14, None, None),  # 420 ns of 30 events
+        "V4.traces.reading": (4, None, None),
+    }
+    assert read == ["hot.ops.csv", "b.ops.csv", "c.ops.csv"]
+
+
+def test_hot_table_has_few_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "hot.ops.csv"
+    tables.write_hot(path, 1_000)
+    head, *lines = path.read_text().splitlines()
+    assert (head, len(lines)) == ("t,op,id,size,stream", 1_000)
+    live, sizes, most = set[int](), set[int](), 0
+    for place, line in enumerate(lines):
+        time_of_event, action, identity, size, stream = line.split(",")
+        assert (int(time_of_event), stream) == (place, "0")
+        if action == "a":
+            assert int(identity) == place
+            live.add(place)
+            sizes.add(int(size))
+            most = max(most, len(live))
+        else:
+            assert (action, size) == ("f", "0")
+            live.remove(int(identity))
+    assert (most, sizes) == (64, {512, 4096, 65536, 1 << 20})
+
+
+def test_profiles_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([3.0, 1.0, 2.5, 7.0])
+    opened = list[tuple[str, str, str]]()
+
+    def took(act: Any) -> float:
+        act()
+        return next(seconds)
+
+    def show(browser: str, document: Path, mark: str) -> float:
+        content = document.read_text()
+        assert ("accelrt view" if document.name == "page.html" else mark) in content
+        opened.append((browser, document.name, mark))
+        number = len(opened)
+        return 0.25 if document.name == "empty.html" else 5.0 - number
+
+    found = {"google-chrome": "/bin/chrome", "chromium-browser": None}
+    constants(monkeypatch, profiles, _TASKS=3, _seconds=took, _open=show)
+    monkeypatch.setattr(shutil, "which", found.get)
+    measured = list(profiles.measure())
+    assert rows(measured) == {
+        "V3": (2.5, None, None),
+        "V3.page": (7, None, None),
+        "V3.open": (1.75, None, None),
+    }
+    assert [it.ours_min for it in measured] == [1, 7, -0.25]
+    chrome = "/bin/chrome"
+    assert opened == [(chrome, "page.html", "<canvas"), (chrome, "empty.html", "<title>")] * 3
+    summary = profiles._profile().key_averages().table()
+    assert [line.split()[-1] for line in summary.splitlines() if "abs" in line] == ["3"]
+
+
+def test_blocks_are_multiplied_and_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed")
+    total, a, b = (clusters._block(2, is_ours, 0) for is_ours in (True, False, True))
+    np.asarray(total)[:] = [[1, 2], [3, 4]]
+    a[:] = [[1, 2], [3, 5]]
+    np.asarray(b)[:] = [[7, 11], [13, 17]]
+    for is_ours, kind in ((True, accelrt.View), (False, np.ndarray)):
+        made = clusters._add_product(total, a, b, is_ours)
+        assert type(made) is kind
+        assert np.asarray(made).tolist() == [[34, 47], [89, 122]]
+    waited = list[Any]()
+
+    class Client:
+        def submit(self, function: Any, *args: Any, **_: object) -> Any:
+            return function(*args)
+
+    monkeypatch.setattr(distributed, "wait", waited.extend)
+    constants(monkeypatch, clusters, _ROWS=2, _BLOCKS=3)
+    assert clusters._product_s(Client(), is_ours=False) > 0
+    # A block of ones, and three times the product of two of them.
+    assert [it.tolist() for it in waited] == [[[7, 7], [7, 7]]] * 9
