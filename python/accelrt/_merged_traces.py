@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 from accelrt._whole_file import whole_file
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable
 
     _Trace = tuple[str, float, bytes]
@@ -43,5 +43,5 @@ def write(traces: Iterable[_Trace], path: str | bytes | os.PathLike[str]) -> Non
     whole = {"otherData": {"dropped_records": dropped}, "traceEvents": records}
     packed = json.dumps(whole).encode()
     with whole_file(path) as file:
-        is_packed = str(path).endswith(".gz")
+        is_packed = os.fsdecode(path).endswith(".gz")
         file.write(gzip.compress(packed) if is_packed else packed)
