@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from accelrt import _memory_summary, _verbose_table, sanitizer
+from accelrt._memory_history import MemoryReport, MemoryUse
 from accelrt._verbose_records import Record as Call
 from accelrt.cli.replay import minimum, recommend, table
 from accelrt.cli.replay.checks import Tally
@@ -332,6 +333,33 @@ def test_memory_summary_whole_text() -> None:
     assert short == SUMMARY
     assert text.splitlines()[7:10] == POOLS.splitlines()
     assert len(text.splitlines()) == len(short.splitlines()) + 2 * len(keys)
+
+
+REPORT = """\
+   Bytes  Blocks  Device  Stream  Tag       Call site
+--------  ------  ------  ------  --------  --------------
+1024 KiB      12  cpu:0   0       kv cache  a.py:3 in make
+     0 B       1  cpu:10                    (not recorded)
+  1000 B       7                            2 more
+--------  ------  ------  ------  --------  --------------
+1024 KiB in use
+"""
+
+
+def test_memory_report_whole_text() -> None:
+    uses = [
+        MemoryUse("cpu:0", "a.py:3 in make", "kv cache", 0, 1 << 20, 12),
+        MemoryUse("cpu:10", None, "", None, 0, 1),
+        MemoryUse("cpu:0", "b.py:4 in f", "x", 3, 900, 3),
+        MemoryUse("cpu:0", None, "y", 3, 100, 4),
+    ]
+    report = MemoryReport(uses)
+    assert report.table(2) == REPORT
+    assert report.table(-1) == report.table(4) == report.table() == str(report)
+    assert "more" not in str(report)
+    assert report.table(0).splitlines()[2].split() == ["1024", "KiB", "20", "4", "more"]
+    many = MemoryReport(uses * 6)
+    assert str(many).splitlines()[22].endswith("  4 more")
 
 
 CALLS = """\
