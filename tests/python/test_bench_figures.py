@@ -171,6 +171,17 @@ def test_launches_whole_rows(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> Non
 
 
 @host_cores
+def test_native_functions_have_their_arguments() -> None:
+    stream = accelrt.Stream()
+    for function, count in ((native.without_arguments(), 0), (native.with_two_arguments(), 2)):
+        stream.launch(function, *range(count))
+        for wrong in {0, 1, 2} - {count}:
+            with pytest.raises(TypeError):
+                stream.launch(function, *range(wrong))
+    stream.synchronize()
+
+
+@host_cores
 def test_launches_alone_run_later(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> None:
     stream, seen = accelrt.Stream(), list[str]()
     monkeypatch.setattr(launches, "_names", lambda _: {"launch": launch, "nothing": "late"})

@@ -6,6 +6,8 @@ Method: whole heads and columns of small files, with zero, empty and missing val
 from array import array
 from typing import Any
 
+import pytest
+
 from accelrt import _core
 from accelrt.cli.replay.policies import Replays
 from accelrt.cli.replay.snapshots import Device, Snapshot
@@ -227,6 +229,15 @@ SNAPSHOT_COLUMNS = {
     "block_requested": [0.0, 70.0, 0.0, 20.0, 0.0],
     "time": [0, 0, 5, 5, 10, 1, 4, 5, 1, 9],
 }
+
+
+def test_profile_details_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "_MOST_DETAIL_BYTES", 16)
+    records = [rec("X", time, dur=1, args={"a": "x" * 4}) for time in range(4)]
+    head, columns = profile.view(records)
+    # Each is of 13 bytes: two are taken, the second one past the limit.
+    assert numbers(columns)["detail"] == [1, 1, 0, 0]
+    assert (head["details"], head["detailsLeftOut"]) == (["", '{"a": "xxxx"}'], 2)
 
 
 def test_snapshot_whole_view() -> None:
