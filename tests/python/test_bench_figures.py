@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from timeit import Timer
@@ -806,6 +806,19 @@ def test_awaits_are_timed_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
         thing = awaits._timed(runner, 16, rounds)
         assert thing(quiet.Watch(quiet.Patience(0))) == 20
     assert counts == [2, 16] * 3
+
+
+def test_one_is_awaited_each_time() -> None:
+    class Awaited:
+        count = 0
+
+        def __await__(self) -> Generator[None, None, None]:
+            self.count += 1
+            yield
+
+    awaited = Awaited()
+    asyncio.run(awaits._of_one(awaited, 5))
+    assert awaited.count == 5
 
 
 def test_sleepers_sleep_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,14 @@ import gzip
 import json
 import os
 import pickle
+import time
 from pathlib import Path
 
 import pytest
 
+import accelrt
 from accelrt import _merged_traces
+from accelrt._recording import Recording
 from accelrt._recordings import Recordings
 
 
@@ -88,3 +91,21 @@ def test_recordings_have_files_of_their_names(tmp_path: Path) -> None:
     recordings.export_chrome_trace(tmp_path / "all.json")
     merged = json.loads((tmp_path / "all.json").read_bytes())
     assert merged["otherData"] == {"dropped_records": 3}
+
+
+@pytest.mark.parametrize("has_history", [False, True])
+def test_recording_begins_on_the_common_clock(has_history: bool) -> None:  # noqa: FBT001
+    before_s = time.time()
+    recording = Recording(clock_ahead_s=1e6, memory_history=has_history)
+    buffer = accelrt.empty(4096)
+    begin_s, trace, snapshot = recording.stop()
+    recording.close()
+    assert 0 <= begin_s - 1e6 - before_s < 100
+    assert "traceEvents" in json.loads(trace)
+    assert (snapshot is not None) == has_history
+    if snapshot is not None:
+        actions = [it["action"] for entries in snapshot["device_traces"] for it in entries]
+        assert "alloc" in actions
+    buffer.release()
+    late = accelrt.accelerator.take_memory_snapshot()["device_traces"]
+    assert not any(late)

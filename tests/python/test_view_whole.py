@@ -256,6 +256,19 @@ def test_snapshot_whole_view() -> None:
     assert [columns[name].tolist() for name in ("asked", "died")] == [[2, 3], [2, 3]]
 
 
+def test_snapshot_tags_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "MOST_STREAMS", 3)
+    tags = "a", "b", "c", "b"
+    trace = [
+        {"action": "alloc", "addr": place, "size": 1, "user_metadata": tag}
+        for place, tag in enumerate(tags)
+    ]
+    device = Device(0, trace)
+    head, columns = snapshot.view(Snapshot([device], "", []), device)
+    assert numbers(columns)["tag"] == [1, 2, 0, 2]
+    assert head["tags"] == ["", "a", "b"]
+
+
 def test_operations_whole_view() -> None:
     operations = [(True, 7, 10, 3), (True, 8, 20, 0), (False, 7, 0, 0), (True, 7, 30, 3)]
     head, columns = memory.of_operations(operations)
