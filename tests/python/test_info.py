@@ -34,16 +34,6 @@ def test_info_says_why_a_kind_is_not_there() -> None:
             assert "none: " in reason
 
 
-def test_info_lists_devices_that_cannot_be_used(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # No machine is sure to have one: the answer stands for it, what is shown is looked at.
-    left_out = {"cpu": [("A device", "it is too old")]}
-    monkeypatch.setattr(_core, "left_out_devices", lambda kind: left_out.get(kind, []))
-    assert cli.main(["info"]) == 0
-    assert "  cpu     not used: A device: it is too old\n" in capsys.readouterr().out
-
-
 INFO = """\
 [1 accelrt 1.2.3]
 Python 3.99.0 on somewhere
