@@ -139,3 +139,4 @@ def test_without_the_option_the_plug_in_changes_nothing() -> None:
     assert ended.returncode == 0, ended
     assert "_promises" not in ended.stdout
     assert "accelrt kind" not in ended.stdout
+    assert "random-0" not in ended.stdout  # no schedule
