@@ -206,11 +206,13 @@ class StreamError(RuntimeError):
     streams failed, these attributes describe the first one.
     """
 
-    errors: list[StreamError]
     device: _Device | None
     stream_id: int | None
     ticket: int | None
     skipped: int | None
+    @property
+    def errors(self) -> list[StreamError]:
+        """The failure of each stream; the error itself if one stream failed."""
     @property
     def stream(self) -> Stream | None:
         """The failed stream while it exists; None in another process."""

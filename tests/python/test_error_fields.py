@@ -150,7 +150,7 @@ def test_an_error_that_no_allocator_raised_has_no_sizes() -> None:
     assert [getattr(error, name) for name in SIZES] == [None] * 5
     failure = accelrt.StreamError("by hand")
     assert (failure.device, failure.stream, failure.stream_id) == (None, None, None)
-    assert (failure.ticket, failure.skipped) == (None, None)
+    assert (failure.ticket, failure.skipped, failure.errors) == (None, None, [failure])
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -226,6 +226,19 @@ def test_a_copy_of_a_failure_keeps_where_it_was(way: str) -> None:
     assert str(again) == str(error)
     assert (again.stream, again.ticket, again.skipped) == (stream, 1, 0)
     assert [str(each) for each in again.errors] == [str(error)]
+
+
+@several_devices
+@pytest.mark.parametrize("way", WAYS)
+def test_copy_of_several_failures_keeps_errors(way: str) -> None:
+    for _ in range(2):
+        fail(accelrt.Stream(f"{KIND}:2", dedicated=True), 1)
+    error = raised(accelrt.StreamError, lambda: accelrt.accelerator.synchronize(f"{KIND}:2"))
+    again = WAYS[way](error)
+    assert isinstance(again, accelrt.StreamError)
+    found, expected = ([(str(it), it.stream_id) for it in each.errors] for each in (again, error))
+    assert found == expected
+    assert len(found) == 2
 
 
 def test_in_another_process_a_failure_has_numbers_and_no_stream() -> None:

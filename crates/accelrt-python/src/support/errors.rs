@@ -11,7 +11,7 @@ use accelrt::{
 };
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTimeoutError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyList, PyTuple};
 
 use crate::launch::function::name_at;
 use crate::objects::device::PyDevice;
@@ -170,15 +170,19 @@ pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
         py.get_type::<OutOfMemoryError>().setattr(name, py.None())?;
     }
     let failed = py.get_type::<StreamError>();
-    for name in ["device", "stream_id", "ticket", "skipped", PROCESS] {
+    for name in ["device", "stream_id", "ticket", "skipped", PROCESS, SEVERAL] {
         failed.setattr(name, py.None())?;
     }
     let property = py.import("builtins")?.getattr("property")?;
-    failed.setattr("stream", property.call1((wrap_pyfunction!(stream_of_error, module)?,))?)
+    failed.setattr("stream", property.call1((wrap_pyfunction!(stream_of_error, module)?,))?)?;
+    failed.setattr("errors", property.call1((wrap_pyfunction!(errors_of_error, module)?,))?)
 }
 
 /// The attribute with the id of the raising process; another process may unpickle the error.
 const PROCESS: &str = "_process_id";
+
+/// The attribute with the errors of several streams; None for the failure of one stream.
+const SEVERAL: &str = "_several";
 
 /// The failed stream while it exists; None in another process.
 #[pyfunction]
@@ -194,16 +198,25 @@ fn stream_of_error(error: &Bound<'_, PyAny>) -> PyResult<Option<PyStream>> {
     Ok(stream.ok().map(|stream| PyStream { stream }))
 }
 
-/// Creates a `StreamError` with its cause and attributes. Its `errors` has one exception per
-/// failure, or the `StreamError` itself for one failure.
+// The error must not hold itself: the cycle would keep the frames of its traceback, and their
+// buffers, until a garbage collection. A device that runs out of memory starts no collection.
+/// The failure of each stream; the error itself if one stream failed.
+#[pyfunction]
+fn errors_of_error<'py>(error: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+    match error.getattr(SEVERAL)?.extract::<Option<Bound<'_, PyTuple>>>()? {
+        Some(several) => Ok(several.to_list()),
+        None => PyList::new(error.py(), [error]),
+    }
+}
+
+/// Creates a `StreamError` with its cause and attributes.
 fn raised(py: Python<'_>, message: String, errors: &[Arc<StreamFailure>]) -> PyErr {
     let raised = StreamError::new_err(message);
     let attach = || -> PyResult<()> {
-        let list = match errors {
-            [_] => PyList::new(py, [raised.value(py)])?,
-            several => PyList::new(py, several.iter().map(|error| exception_of(py, error)))?,
-        };
-        raised.value(py).setattr("errors", list)?;
+        if errors.len() > 1 {
+            let several = errors.iter().map(|error| exception_of(py, error));
+            raised.value(py).setattr(SEVERAL, PyTuple::new(py, several)?)?;
+        }
         let Some(first) = errors.first() else { return Ok(()) };
         add_place(raised.value(py), first)?;
         add_note(py, &raised, first)
