@@ -5,11 +5,13 @@ from __future__ import annotations
 import marshal
 import sys
 import traceback
+from collections.abc import Sequence
+from contextlib import suppress
 from logging import Formatter, LogRecord
 
 TYPE_CHECKING = False  # not imported: `typing` would double the import time
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # The types of arguments that a description keeps as values. Others are kept as text.
 _PLAIN = (str, bytes, int, float, bool, type(None))
@@ -37,30 +39,65 @@ def causes(exception: BaseException | None) -> Iterator[BaseException]:
             waiting += current.exceptions
 
 
+def text_of(value: object, name: str = "exception") -> str:
+    """Return the text of an object, or module traceback's substitute where `str` fails."""
+    return _converted(value, name, str)
+
+
+def _converted(value: object, name: str, convert: Callable[[object], str]) -> str:
+    try:
+        return "".join((convert(value),))  # a `str`, not an instance of a subclass
+    except BaseException:  # noqa: BLE001  a program's type may raise anything
+        return f"<{name} {convert.__name__}() failed>"
+
+
+def add_note(exception: BaseException, note: str) -> None:
+    """Add a note, unless the program has replaced the notes by an object that takes none."""
+    with suppress(Exception):
+        exception.add_note(note)
+
+
 def describe(exception: BaseException) -> _Description:
     """Return an exception's module, type name, plain arguments, text and notes.
 
-    The last note contains the formatted traceback, with those of its causes.
+    The last note contains the formatted traceback, with those of its causes. Does not raise: where
+    the program's type fails to return a text, the description contains a substitute.
     """
     kind = type(exception)
-    args = exception.args
-    if isinstance(exception, OSError) and exception.filename is not None and len(args) == 2:  # noqa: PLR2004
-        args = (
-            *args,
-            exception.filename,
-            None,
-            exception.filename2,
-        )  # as its constructor takes them
-    arguments = None
-    if all(type(argument) in _PLAIN for argument in args):
-        marshalled = marshal.dumps(args)
-        arguments = marshalled if len(marshalled) <= _MAX_ARGUMENT_BYTES else None
-    notes = [str(note) for note in getattr(exception, "__notes__", ())][-_MAX_NOTES:]
+    notes = _notes(exception)
     if exception.__traceback__ is not None:
         lines = "".join(_traceback_lines(exception)).rstrip()
         notes.append(f"Traceback of the task (most recent call last):\n{lines}")
-    texts = [_printable(text) for text in (str(exception), *notes)]
-    return kind.__module__, kind.__qualname__, arguments, texts[0], texts[1:]
+    module = kind.__module__ if isinstance(kind.__module__, str) else "<unknown>"
+    texts = [module, kind.__qualname__, text_of(exception), *notes]
+    module, qualname, text, *notes = map(_printable, texts)
+    return module, qualname, _arguments(exception), text, notes
+
+
+def _arguments(exception: BaseException) -> bytes | None:
+    """Return the marshalled arguments, or None where they are long or not all plain values."""
+    try:
+        args = exception.args
+        if isinstance(exception, OSError) and exception.filename is not None and len(args) == 2:  # noqa: PLR2004
+            # As its constructor takes them.
+            args = (*args, exception.filename, None, exception.filename2)
+        if not all(type(argument) in _PLAIN for argument in args):
+            return None
+        marshalled = marshal.dumps(args)
+    except Exception:  # noqa: BLE001  a program's type may replace the attributes
+        return None
+    return marshalled if len(marshalled) <= _MAX_ARGUMENT_BYTES else None
+
+
+def _notes(exception: BaseException) -> list[str]:
+    """Return the last notes as texts, or the text of an object that is no sequence of notes."""
+    try:
+        notes = getattr(exception, "__notes__", None)
+        if isinstance(notes, Sequence) and not isinstance(notes, str | bytes):
+            return [text_of(note, "note") for note in notes[-_MAX_NOTES:]]
+    except Exception:  # noqa: BLE001  a program's type may raise anything
+        return ["<__notes__ failed>"]
+    return [] if notes is None else [_converted(notes, "__notes__", repr)]
 
 
 def _printable(text: str) -> str:
@@ -71,9 +108,10 @@ def _printable(text: str) -> str:
 
 
 def _traceback_lines(exception: BaseException) -> list[str]:
-    if exception.__cause__ is None and exception.__context__ is None:
-        return traceback.format_tb(exception.__traceback__, -_MAX_FRAMES)
-    return traceback.format_exception(exception, limit=-_MAX_FRAMES)
+    if exception.__cause__ is not None or exception.__context__ is not None:
+        with suppress(Exception):  # of an attribute of a program's type
+            return traceback.format_exception(exception, limit=-_MAX_FRAMES)
+    return traceback.format_tb(exception.__traceback__, -_MAX_FRAMES)
 
 
 def rebuild(
@@ -84,15 +122,17 @@ def rebuild(
     Its type is a RuntimeError where the original type is not found or cannot be created.
     """
     args = (text,) if arguments is None else marshal.loads(arguments)  # noqa: S302  from `describe`
-    try:
+    with suppress(Exception):  # a program's type may raise anything
         rebuilt = _create(module, qualname, args, text)
-    except Exception:  # noqa: BLE001  a program's type may raise anything
-        rebuilt = None
-    if rebuilt is None:
-        rebuilt = RuntimeError(f"{qualname}: {text}")
-    for note in notes:
-        rebuilt.add_note(note)
-    return rebuilt
+        if rebuilt is not None:
+            return _with_notes(rebuilt, notes)
+    return _with_notes(RuntimeError(f"{qualname}: {text}"), notes)
+
+
+def _with_notes(exception: BaseException, notes: list[str]) -> BaseException:
+    if notes:  # `add_note` fails where the type has a `__notes__` that is no list
+        exception.__notes__ = notes
+    return exception
 
 
 def _create(
@@ -107,7 +147,7 @@ def _create(
     created = kind(*args) if module == "builtins" else kind.__new__(kind, *args)
     if not isinstance(created, OSError):  # whose constructor sets them
         created.args = args
-    return created if str(created) == text else None
+    return created if text_of(created) == text else None
 
 
 def fade_logged(record: LogRecord) -> bool:

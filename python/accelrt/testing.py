@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from accelrt import _core
+from accelrt._failures import add_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,7 +200,7 @@ def _fail_each(function: Callable[[], object], call: str) -> int:
                 raise
             error.__traceback__ = None  # its frames would keep what the function holds
         except Exception as error:
-            error.add_note(f"with the fault {call}:{number}")
+            add_note(error, f"with the fault {call}:{number}")
             raise
         _drop_errors()
         if planned.num_failed == 0:

@@ -94,6 +94,34 @@ def test_failed_write_keeps_value_on_host(
     assert (store["old"], files_of(store)) == (b"old" * 1_000, [])
 
 
+class UnprintableError(Exception):
+    """An exception without a text."""
+
+    def __str__(self) -> str:
+        raise LookupError
+
+
+def fail_without_text() -> None:
+    raise UnprintableError
+
+
+class NeverRead:
+    """Can be written, but its file raises an exception without a text."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return fail_without_text, ()
+
+
+def test_unprintable_error_of_read_names_key(store: DeviceStore) -> None:
+    store["odd"] = NeverRead()
+    assert store.evict() > 0
+    with pytest.raises(
+        RuntimeError, match=r"cannot read the value of 'odd'.*<exception str"
+    ) as raised:
+        store["odd"]
+    assert isinstance(raised.value.__cause__, UnprintableError)
+
+
 def damage_length(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 

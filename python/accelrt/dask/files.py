@@ -23,6 +23,7 @@ from distributed.spill import SpilledSize
 from distributed.utils import nbytes
 
 import accelrt
+from accelrt._failures import text_of
 from accelrt.profiler import record_function
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Files:
         try:
             frames = serialize_bytelist(value, compression=self._compression, on_error="raise")
         except Exception as error:
-            raise UnwritableError(str(error)) from error
+            raise UnwritableError(text_of(error)) from error
         disk_bytes = sum(map(nbytes, frames))
         self._reserve(disk_bytes)
         try:
@@ -132,7 +133,8 @@ class Files:
         except (MemoryError, accelrt.OutOfMemoryError):
             raise
         except Exception as error:
-            message = f"cannot read the value of {key!r} from disk ({file.path}): {error}"
+            reason = text_of(error)
+            message = f"cannot read the value of {key!r} from disk ({file.path}): {reason}"
             raise RuntimeError(message) from error
 
 

@@ -29,6 +29,7 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 import accelrt
 from accelrt import _core
+from accelrt._failures import text_of
 from accelrt._memory import ObserverHandle
 from accelrt._patience import wait_for_others
 from accelrt._unused import unused
@@ -234,7 +235,7 @@ class DeviceStore(MutableMapping["Key", object]):
         except Exception as error:  # noqa: BLE001  the request goes on with the next value
             drop_frames(error)
             logger.warning(
-                "cannot copy %r to the host: %s; it stays on the device", stored.key, str(error)
+                "cannot copy %r to the host: %s; it stays on the device", stored.key, text_of(error)
             )
             return None
 

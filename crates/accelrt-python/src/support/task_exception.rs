@@ -20,6 +20,9 @@ use crate::support::errors::type_name;
 /// `accelrt/_failures.py`.
 const MAX_TEXT_CHARACTERS: usize = 1 << 16;
 
+/// Replaces the text of an exception whose `__str__` raises, as in Python's module traceback.
+const FAILED_TEXT: &str = "<exception str() failed>";
+
 /// The objects of a finished callable, which its handle keeps: the returned value, or the exception
 /// and its traceback.
 ///
@@ -81,7 +84,8 @@ struct Description {
 impl RaisedInTask {
     /// Describes an exception whose handle keeps `objects`.
     pub(crate) fn new(exception: &Bound<'_, PyAny>, objects: &Arc<HandleObjects>) -> Self {
-        let text = exception.str().map_or_else(|_| String::new(), |text| cut(text.to_string()));
+        let text = exception.str().map(|text| cut(text.to_string()));
+        let text = text.unwrap_or_else(|_| FAILED_TEXT.to_owned());
         let name = cut(type_name(exception));
         let message = if text.is_empty() { name } else { format!("{name}: {text}") };
         let description = describe(exception).inspect_err(|refusal| {
