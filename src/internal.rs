@@ -65,6 +65,7 @@ pub use crate::integrations::mkl_allocator::MklAllocator;
 pub use crate::integrations::process_runtime;
 pub use crate::integrations::verbose::library::cudnn_version;
 pub use crate::integrations::verbose::library::openmp;
+pub use crate::integrations::verbose::log_reader::VerboseLogReader;
 pub use crate::integrations::verbose::records::VerboseLine;
 pub use crate::integrations::verbose::records::VerboseParser;
 pub use crate::integrations::verbose::records::VerboseRecord;

@@ -60,6 +60,7 @@ __all__ = [
     "TableError",
     "Trace",
     "VerboseCapture",
+    "VerboseLogReader",
     "VerboseParser",
     "VerboseScope",
     "View",
@@ -1374,6 +1375,16 @@ class VerboseCapture:
         """The lines captured before this call."""
     def end(self) -> list[str]:
         """Ends the capture. The first call returns all captured lines, later calls none."""
+
+@final
+class VerboseLogReader:
+    """Reads the calls of a log that was written earlier. Holds at most one line."""
+
+    def __new__(cls) -> Self: ...
+    def feed(self, part: str) -> list[tuple[str, str, float, dict[str, str], str]]:
+        """The calls of the lines that end in the next part of the log."""
+    def finish(self) -> list[tuple[str, str, float, dict[str, str], str]]:
+        """The call of a last line without an end."""
 
 @final
 class VerboseParser:

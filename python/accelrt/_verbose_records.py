@@ -11,6 +11,8 @@ from typing import BinaryIO, cast
 
 from accelrt import _core
 
+# A longer line comes in parts, so that one without an end is not held.
+_PART_CHARACTERS = 1 << 16
 _GZIP = b"\x1f\x8b"
 _ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
 
@@ -38,8 +40,18 @@ def parse(lines: Iterable[str]) -> Iterator[Record]:
             yield Record(*call)
 
 
-def lines_of(file: BinaryIO) -> Iterator[str]:
-    """Yield the lines of a log in UTF-8 or UTF-16, which may be packed by gzip.
+def read_log(file: BinaryIO) -> Iterator[Record]:
+    """Yield a record per call in a log, by the rules of a capture. Raises as `parts_of`."""
+    reader = _core.VerboseLogReader()
+    for part in parts_of(file):
+        for call in reader.feed(part):
+            yield Record(*call)
+    for call in reader.finish():
+        yield Record(*call)
+
+
+def parts_of(file: BinaryIO) -> Iterator[str]:
+    """Yield the lines of a log in UTF-8 or UTF-16, which may be packed by gzip; long ones in parts.
 
     Damaged characters are replaced. Raises `OSError`, `EOFError` or `zlib.error` for a file that
     cannot be read or unpacked to its end.
@@ -50,7 +62,8 @@ def lines_of(file: BinaryIO) -> Iterator[str]:
     # Lines end where printers end them, not where the text has a form feed.
     text = io.TextIOWrapper(content, _encoding(content), errors="replace", newline="\n")
     try:
-        yield from text
+        while part := text.readline(_PART_CHARACTERS):
+            yield part
     finally:
         text.detach()  # the file is the caller's to close
 

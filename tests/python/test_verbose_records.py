@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from accelrt import cli
 from accelrt._verbose import VerboseLog
-from accelrt._verbose_records import Record, lines_of, parse
+from accelrt._verbose_records import Record, parse, parts_of, read_log
 from processes import LIMIT_SECONDS, run
 
 MATMUL = (
@@ -221,7 +221,7 @@ def test_logs_same_in_every_encoding(
     log: tuple[str, list[str], list[str]], encoding: str, pack: Callable[[bytes], bytes]
 ) -> None:
     text = f"output of a program é \f\n{log[0]}"
-    assert "".join(lines_of(io.BytesIO(pack(text.encode(encoding))))) == text
+    assert "".join(parts_of(io.BytesIO(pack(text.encode(encoding))))) == text
 
 
 def test_a_comma_inside_of_a_part_does_not_move_the_time() -> None:
@@ -450,3 +450,66 @@ def test_a_wrong_order_on_the_command_line_is_told_what_is_right() -> None:
     ended = run("-m", "accelrt", "verbose", "file", "--sort-by", "time")
     assert ended.returncode == 2
     assert "argument --sort-by: invalid choice: 'time'" in ended.stderr
+
+
+@given(printed(), st.sampled_from(ENCODINGS))
+def test_log_has_calls_of_its_lines(log: tuple[str, list[str], list[str]], encoding: str) -> None:
+    assert list(read_log(io.BytesIO(log[0].encode(encoding)))) == list(parse(log[0].split("\n")))
+
+
+CAPTURE = """
+import os, sys
+import accelrt
+line = sys.stdin.buffer.read()
+with accelrt.verbose(1, capture=True) as log:
+    while line:
+        line = line[os.write(1, line):]
+print(len(log.records), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(("more", "count"), [(0, 1), (1, 0)])
+def test_line_above_limit_is_text(more: int, count: int, tmp_path: Path) -> None:
+    head, tail = "accelrt_verbose,", ",0,1,fill,64,0.5"
+    line = f"{head}{'c' * ((1 << 20) + more - len(head + tail))}{tail}\n"
+    assert len(list(parse([line]))) == count
+    assert len(list(read_log(io.BytesIO(line.encode())))) == count
+    command = [sys.executable, "-c", CAPTURE]
+    ended = subprocess.run(  # noqa: S603  the interpreter of this test
+        command, input=line.encode(), capture_output=True, check=True, timeout=LIMIT_SECONDS
+    )
+    assert ended.stderr.decode() == f"{count}\n"
+    file = tmp_path / "long.log"
+    file.write_text(line)
+    assert run("-m", "accelrt", "verbose", str(file)).returncode == 1 - count
+
+
+ENDLESS = """
+import io, resource, sys
+from accelrt._verbose_records import read_log
+
+class Endless(io.RawIOBase):
+    left = 16 << 20
+    head = sys.argv[1].encode()
+    def readable(self):
+        return True
+    def readinto(self, target):
+        begin, self.head = self.head, b""
+        target[:] = begin + b"c" * (len(target) - len(begin))
+        self.left -= len(target)
+        return len(target) if self.left > 0 else 0
+
+def peak_kib():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+before = peak_kib()
+assert list(read_log(io.BufferedReader(Endless(), 1 << 16))) == []
+print(peak_kib() - before)
+"""
+
+
+@pytest.mark.parametrize("head", ["", "accelrt_verbose,"])
+def test_endless_line_is_not_held(head: str) -> None:
+    ended = run("-c", ENDLESS, head)
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout) < 8 << 10

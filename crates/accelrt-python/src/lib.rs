@@ -45,9 +45,9 @@ mod _core {
                 start_schedule,
             },
             verbose::{
-                PyVerboseCapture, PyVerboseParser, PyVerboseScope, cpu_capability, cudnn_version,
-                has_verbose_library, mkl_allocator, openmp_library, use_mkl_allocator,
-                verbose_level, verbose_library_version,
+                PyVerboseCapture, PyVerboseLogReader, PyVerboseParser, PyVerboseScope,
+                cpu_capability, cudnn_version, has_verbose_library, mkl_allocator, openmp_library,
+                use_mkl_allocator, verbose_level, verbose_library_version,
             },
         },
         launch::{

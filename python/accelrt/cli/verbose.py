@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from accelrt import _verbose_table
-from accelrt._verbose_records import lines_of, parse
+from accelrt._verbose_records import read_log
 from accelrt.cli import streams
 from accelrt.cli.outputs import file_argument, refusal
 
@@ -46,7 +46,7 @@ def run(given: argparse.Namespace) -> int:
     name = "the standard input" if given.file == _STANDARD_INPUT else str(given.file)
     try:
         with _opened(given.file) as file:
-            records = list(parse(lines_of(file)))
+            records = list(read_log(file))
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or f"it is damaged: {error}"
         return _refuse(f"cannot read {name}: {reason}", 2)

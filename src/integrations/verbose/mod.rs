@@ -7,6 +7,7 @@
 //! * [`environment`]: the levels that environment variables set
 //! * [`capture`]: replaces descriptor 1 by a pipe; [`drain`]: reads the pipe on a separate thread
 //! * [`splitter`]: finds each library's lines; [`descriptor`]: wraps the system calls
+//! * [`log_reader`]: reads logs that were written earlier
 //! * [`records`]: what a line says of a call; [`told_calls`]: the calls as profiles have them
 
 mod capture;
@@ -15,6 +16,7 @@ mod drain;
 mod environment;
 mod levels;
 pub(crate) mod library;
+pub(crate) mod log_reader;
 pub(crate) mod records;
 mod splitter;
 mod told_calls;

@@ -8,6 +8,9 @@ use std::borrow::Cow;
 
 use crate::integrations::verbose::library::VerboseLibrary;
 
+/// The most bytes of a library's line, from its keyword to its end. A longer one is text.
+pub(super) const MAX_LINE_BYTES: usize = 1 << 20;
+
 /// The parts of a line of oneDNN 1.1 to 3, unless a header that the library prints before its first
 /// call lists others.
 const TEMPLATE: &str = "operation,engine,primitive,implementation,prop_kind,memory_descriptors,\
@@ -150,7 +153,11 @@ impl VerboseParser {
         while let Some((part, length, dialect)) = rest {
             let next = next_part(&part[length..]);
             let end = next.map_or(part.len(), |(next, ..)| part.len() - next.len());
-            meanings.push(self.read_part(&part[..end], length, dialect, next.is_some()));
+            meanings.push(if part.trim_end_matches('\n').len() > MAX_LINE_BYTES {
+                VerboseLine::Other
+            } else {
+                self.read_part(&part[..end], length, dialect, next.is_some())
+            });
             rest = next;
         }
         meanings

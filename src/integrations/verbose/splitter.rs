@@ -8,12 +8,11 @@
 //! The beginning of a line that was cut off like this is text.
 
 use crate::integrations::verbose::library::VerboseLibrary;
-use crate::integrations::verbose::records::{begun_keyword, first_keyword, is_of_mkl};
+use crate::integrations::verbose::records::{
+    MAX_LINE_BYTES, begun_keyword, first_keyword, is_of_mkl,
+};
 
-/// A line of a library is shorter than this. Longer held output counts as text.
-const LONGEST_LINE_BYTES: usize = 1 << 20;
-
-const EVERY: [VerboseLibrary; 3] =
+pub(super) const EVERY: [VerboseLibrary; 3] =
     [VerboseLibrary::Mkl, VerboseLibrary::OneDnn, VerboseLibrary::Accelrt];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +75,11 @@ impl Splitter {
         pieces
     }
 
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held.len()
+    }
+
     /// Emits text up to the next keyword. False when more bytes are needed.
     fn begin_line(&mut self, libraries: &[VerboseLibrary], pieces: &mut Vec<Piece>) -> bool {
         if let Some((start, _, library)) = first_keyword(&self.held, libraries) {
@@ -91,10 +95,13 @@ impl Splitter {
     fn end_line(&mut self, library: VerboseLibrary, pieces: &mut Vec<Piece>) -> bool {
         let end = self.held[self.searched..].iter().position(|byte| *byte == b'\n');
         let length = end.map_or(self.held.len(), |end| self.searched + end);
-        if length > LONGEST_LINE_BYTES {
-            let begin = self.second_keyword(library, LONGEST_LINE_BYTES + 1);
+        if length > MAX_LINE_BYTES {
+            let end = MAX_LINE_BYTES + 1;
+            // A keyword may begin inside these bytes and end after them.
+            let whole = end - begun_keyword(&self.held[..end], &EVERY);
+            let begin = self.second_keyword(library, end).unwrap_or(whole);
             (self.inside, self.searched) = (None, 0);
-            self.pass_on(begin.unwrap_or(LONGEST_LINE_BYTES + 1), pieces);
+            self.pass_on(begin, pieces);
             return true;
         }
         if end.is_some() {
@@ -245,9 +252,9 @@ mod tests {
     fn an_overlong_line_is_text_and_is_not_buffered() {
         let mut splitter = Splitter::default();
         let mut pieces = splitter.feed(b"onednn_verbose,", &ALL);
-        for _ in 0..3 * (LONGEST_LINE_BYTES >> 10) {
+        for _ in 0..3 * (MAX_LINE_BYTES >> 10) {
             pieces.extend(splitter.feed(&[b'x'; 1024], &ALL));
-            assert!(splitter.held.len() <= LONGEST_LINE_BYTES + 1024);
+            assert!(splitter.held.len() <= MAX_LINE_BYTES + 1024);
         }
         assert!(pieces.iter().all(|piece| matches!(piece, Piece::Text(_))));
     }
@@ -256,8 +263,7 @@ mod tests {
     fn longest_line_same_in_any_chunks() {
         for more in [0, 1, 2] {
             let begin = "onednn_verbose,";
-            let line =
-                format!("{begin}{}", "x".repeat(LONGEST_LINE_BYTES - 1 + more - begin.len()));
+            let line = format!("{begin}{}", "x".repeat(MAX_LINE_BYTES - 1 + more - begin.len()));
             let output = format!("{line}\ndnnl_verbose,1\n");
             for size in [1 << 16, 1 << 20, output.len()] {
                 let parts: Vec<_> = output.as_bytes().chunks(size).collect();

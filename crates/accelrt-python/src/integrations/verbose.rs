@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use accelrt::internal::{
-    LockRank, MklAllocator, Mutex, VerboseLine, VerboseParser, VerboseRecord,
+    LockRank, MklAllocator, Mutex, VerboseLine, VerboseLogReader, VerboseParser, VerboseRecord,
     cudnn_version as cudnn, openmp,
 };
 use accelrt::{VerboseCapture, VerboseLibrary, VerboseScope};
@@ -103,16 +103,46 @@ impl PyVerboseParser {
     fn read<'py>(&self, line: &Bound<'py, PyString>) -> PyResult<Vec<Told<'py>>> {
         let text = line.to_string_lossy();
         let read = self.0.lock().read(&text);
-        let calls = read.into_iter().filter_map(VerboseLine::call);
-        let call = |record: VerboseRecord| {
-            let fields = PyDict::new(line.py());
-            for (name, value) in record.fields {
-                fields.set_item(name, value)?;
-            }
-            Ok((record.library.name(), record.name, record.ms, fields, record.line))
-        };
-        calls.map(call).collect()
+        calls(line.py(), read.into_iter().filter_map(VerboseLine::call))
     }
+}
+
+/// Reads the calls of a log that was written earlier. Holds at most one line.
+#[pyclass(name = "VerboseLogReader", module = "accelrt._core", frozen)]
+pub(crate) struct PyVerboseLogReader(Mutex<VerboseLogReader>);
+
+#[pymethods]
+impl PyVerboseLogReader {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::new(LockRank::Bindings, VerboseLogReader::default()))
+    }
+
+    /// The calls of the lines that end in the next part of the log.
+    fn feed<'py>(&self, part: &Bound<'py, PyString>) -> PyResult<Vec<Told<'py>>> {
+        let read = self.0.lock().feed(part.to_string_lossy().as_bytes());
+        calls(part.py(), read)
+    }
+
+    /// The call of a last line without an end.
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<Vec<Told<'py>>> {
+        let read = self.0.lock().finish();
+        calls(py, read)
+    }
+}
+
+fn calls(
+    py: Python<'_>,
+    records: impl IntoIterator<Item = VerboseRecord>,
+) -> PyResult<Vec<Told<'_>>> {
+    let call = |record: VerboseRecord| {
+        let fields = PyDict::new(py);
+        for (name, value) in record.fields {
+            fields.set_item(name, value)?;
+        }
+        Ok((record.library.name(), record.name, record.ms, fields, record.line))
+    };
+    records.into_iter().map(call).collect()
 }
 
 /// Makes oneMKL use an allocator; returns the name of the previous one.
