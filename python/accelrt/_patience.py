@@ -6,7 +6,6 @@ import gc
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
 
 # How often one looks in vain before one gives up, and how long others have in between. Looks are
@@ -16,10 +15,11 @@ LOOKS, LOOK_S = 100, 0.01
 
 
 def wait_for_others(
-    told: threading.Condition, is_there: Callable[[], bool], goes_on: Callable[[], bool]
+    wait: Callable[[float], bool], is_there: Callable[[], bool], goes_on: Callable[[], bool]
 ) -> bool:
     """Return whether something is there within a second behind what goes on, and what is told.
 
+    `wait` waits for at most the given seconds, and returns whether it was notified.
     Circles are collected before a wait, as those of an actor's errors, which may have memory.
     """
     if is_there():
@@ -33,6 +33,5 @@ def wait_for_others(
             return True
         if looks_left <= 0 and not does_go_on:
             return False
-        with told:
-            if not told.wait(LOOK_S):
-                looks_left -= 1
+        if not wait(LOOK_S):
+            looks_left -= 1

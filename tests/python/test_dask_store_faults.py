@@ -418,9 +418,9 @@ def test_files_of_several_threads_keep_the_limit(
     store["x-0"], store["x-1"] = OTHER, OTHER
     both, reserve = threading.Barrier(2), Files._reserve
 
-    def reserve_both(files: Files, file_bytes: int) -> None:
+    def reserve_both(files: Files, file: SpilledFile) -> None:
         both.wait(LIMIT_S)
-        reserve(files, file_bytes)
+        reserve(files, file)
 
     store.evict()
     store._files.max_bytes = store.spilled_total.disk

@@ -30,7 +30,7 @@ def test_circles_are_collected_before_a_request_fails() -> None:
     gc.disable()
     try:
         del circle
-        assert wait_for_others(TOLD, lambda: seen() is None, lambda: False)
+        assert wait_for_others(TOLD.wait, lambda: seen() is None, lambda: False)
     finally:
         gc.enable()
 
@@ -38,17 +38,16 @@ def test_circles_are_collected_before_a_request_fails() -> None:
 def test_nothing_is_collected_for_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collection takes as long as a program has objects."""
     monkeypatch.setattr(gc, "collect", None)
-    assert wait_for_others(TOLD, lambda: True, lambda: False)
+    assert wait_for_others(TOLD.wait, lambda: True, lambda: False)
 
 
-class Told(threading.Condition):
+class Told:
     """Waits for nothing, and says what it is given to say."""
 
     def __init__(self, *, is_told: bool) -> None:
-        super().__init__()
         self._is_told = is_told
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: float) -> bool:
         assert timeout == _patience.LOOK_S
         return self._is_told
 
@@ -61,12 +60,14 @@ def looks_until(end: int) -> Callable[[], bool]:
 def test_patience_is_looks_and_not_time() -> None:
     """Time passes while another thread collects, in which nobody gets on."""
     last = _patience.LOOKS + 2  # one is behind the last wait, one before the first
-    assert wait_for_others(Told(is_told=False), looks_until(last), lambda: False)
-    assert not wait_for_others(Told(is_told=False), looks_until(last + 1), lambda: False)
+    assert wait_for_others(Told(is_told=False).wait, looks_until(last), lambda: False)
+    assert not wait_for_others(Told(is_told=False).wait, looks_until(last + 1), lambda: False)
 
 
 def test_what_is_told_takes_no_patience() -> None:
-    assert wait_for_others(Told(is_told=True), looks_until(10 * _patience.LOOKS), lambda: False)
+    assert wait_for_others(
+        Told(is_told=True).wait, looks_until(10 * _patience.LOOKS), lambda: False
+    )
 
 
 @pytest.mark.parametrize("looks", [0, 1, 7])
@@ -78,4 +79,4 @@ def test_a_wait_goes_on_as_long_as_others_do_and_begins_behind_them(
     for is_there_at, is_had in ((last, True), (last + 1, False)):
         goes_on = partial(next, map((3).__gt__, count()))  # for three looks
         is_there = looks_until(is_there_at)
-        assert wait_for_others(Told(is_told=False), is_there, goes_on) == is_had
+        assert wait_for_others(Told(is_told=False).wait, is_there, goes_on) == is_had

@@ -124,8 +124,7 @@ def _serialize_sent(sent: SentTensor) -> tuple[_Header, list[Any]]:
 
 def _received(header: _Header, parts: Sequence[Any]) -> torch.Tensor | frames.OnHost:
     try:
-        with frames.RECEIVING as device:
-            tensor = _empty(header["layout"], device)
+        tensor = frames.RECEIVING.allocate(partial(_empty, header["layout"]))
     except torch.OutOfMemoryError:
         if frames.RECEIVING.device is None:
             raise

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import accelrt
 from accelrt import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
+
+_Copy = TypeVar("_Copy")
 
 # Between two looks at a copy that a callable of a stream needs.
 _LOOK_S = 0.0002
@@ -27,11 +28,11 @@ class Copies:
         self._device = device
         self._idle: list[accelrt.Stream] = []
 
-    @contextmanager
-    def waited(self) -> Iterator[None]:
-        """Make a stream current, and wait at the end for what was enqueued on it.
+    def waited(self, copy: Callable[[], _Copy]) -> _Copy:
+        """Make a stream current, copy, and wait for what was enqueued on it; return the copy.
 
         Raises the failure of a copy. The wait has received it, so that it has ended on the stream.
+        No context manager: an interrupt inside of its `__enter__` would leave the stream current.
         """
         try:
             stream = self._idle.pop()
@@ -39,7 +40,7 @@ class Copies:
             stream = accelrt.Stream(self._device, dedicated=True)
         try:
             with stream:
-                yield
+                return copy()
         finally:
             self._wait(stream)
 

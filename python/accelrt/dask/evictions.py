@@ -10,17 +10,20 @@ import logging
 import threading
 from collections import defaultdict
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from distributed.metrics import context_meter
 from distributed.utils import RateLimiterFilter
 
 from accelrt.dask.files import Files, FullError, SpilledFile, UnwritableError
 from accelrt.dask.frames import OnHost
-from accelrt.dask.values import StoredValue, ValueState, ValueTable
+from accelrt.dask.values import Move, StoredValue, ValueState, ValueTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+_Result = TypeVar("_Result")
 
 logger = logging.getLogger("distributed.worker.accelrt")
 # A full disk refuses each value, and a broken device each copy.
@@ -28,19 +31,25 @@ logger.addFilter(RateLimiterFilter("cannot write"))
 logger.addFilter(RateLimiterFilter("cannot copy"))
 
 
+def settled(work: Callable[[], _Result], settle: Callable[[], None]) -> _Result:
+    """Return the result of a move's work; settle the move also after an interrupt.
+
+    Settles twice, because an interrupt may end the first call. No context manager: an interrupt
+    inside of its `__enter__` or `__exit__` would separate the move from its end.
+    """
+    try:
+        try:
+            return work()
+        finally:
+            settle()
+    finally:
+        settle()
+
+
 class Moving(threading.local):
     """Whether this thread makes room: a request for memory inside of that cannot wait for it."""
 
     is_on = False
-
-    @contextmanager
-    def on(self) -> Iterator[None]:
-        """Note that the body makes room."""
-        was_on, self.is_on = self.is_on, True
-        try:
-            yield
-        finally:
-            self.is_on = was_on
 
 
 class Metrics:
@@ -72,10 +81,11 @@ class Evictions:
     """Moves values from the host to the disk."""
 
     def __init__(
-        self, table: ValueTable, settled: threading.Condition, files: Files, metrics: Metrics
+        self, table: ValueTable, mutex: threading.RLock, files: Files, metrics: Metrics
     ) -> None:
-        """Use the table, under the lock of `settled`."""
-        self._table, self._settled, self._files = table, settled, files
+        """Use the table, under its lock."""
+        self._table, self._mutex, self._files = table, mutex, files
+        self.settled = threading.Condition(mutex)  # notified when a move ends
         self._metrics = metrics
         self.moving = Moving()
 
@@ -91,46 +101,62 @@ class Evictions:
         """
         tried: set[StoredValue] = set()
         while True:
-            with self._settled:
-                stored = self._table.find_oldest_on_host(tried)
-                if stored is None:
-                    return -1
-                tried.add(stored)
-                if not self._files.has_room(stored.min_file_bytes):
-                    continue
-                ticket = self._table.begin(stored, ValueState.WRITING)
-                host, weight = stored.host, stored.weight
-            left: list[Any] = []
-            file, is_disk_bad = None, True
-            try:
-                file, is_disk_bad = self.write(stored, host, weight)
-            finally:
-                with self._settled:
-                    if file is None:
-                        self._table.cancel(stored, ticket)
-                        if not is_disk_bad:
-                            self._table.postpone(stored)
-                    else:
-                        left = self._table.end(stored, ticket, ValueState.DISK, file)
-                    self._settled.notify_all()
-            del host
-            self.release(left)
-            if file is not None:
-                return weight
-            if is_disk_bad:  # for others too
-                return -1
+            move = Move()
+            written = settled(partial(self._evict, move, tried), partial(self.settle, move))
+            if written is not None:
+                return written
 
-    def write(
-        self, stored: StoredValue, host: object, weight: int
-    ) -> tuple[SpilledFile | None, bool]:
-        """Write a value to a file, or log why not.
+    def _evict(self, move: Move, tried: set[StoredValue]) -> int | None:
+        """Write the next value; return its size, -1 where none can be written, None to go on."""
+        with self._mutex:
+            stored = self._table.find_oldest_on_host(tried)
+            if stored is None:
+                return -1
+            tried.add(stored)
+            if not self._files.has_room(stored.min_file_bytes):
+                return None
+            self._table.begin(move, stored, ValueState.WRITING)
+            host, weight = stored.host, stored.weight
+        self.note_moving(move)
+        file, is_disk_bad = self.write(move, host, weight)
+        with self._mutex:
+            if file is None:
+                self._table.cancel(move)
+                if not is_disk_bad:
+                    self._table.postpone(stored)
+            else:
+                self._table.end(move, ValueState.DISK, file)
+        if file is not None:
+            return weight
+        return -1 if is_disk_bad else None  # -1 for others too
+
+    def note_moving(self, move: Move) -> None:
+        """Note that this thread makes room, until the move is settled."""
+        move.was_moving = self.moving.is_on
+        self.moving.is_on = True
+
+    def settle(self, move: Move) -> None:
+        """Cancel a move that has begun and not ended, and release what is left over.
+
+        May be called again after an interrupt, or for a move that has not begun.
+        """
+        if move.was_moving is not None:
+            self.moving.is_on = move.was_moving
+        if move.stored is not None:
+            with self._mutex:
+                self._table.cancel(move)
+                self.settled.notify_all()
+        self.release(move.left)
+
+    def write(self, move: Move, host: object, weight: int) -> tuple[SpilledFile | None, bool]:
+        """Write a value to a file, which is left over until the move ends with it; or log why not.
 
         Returns the file, and whether it was the disk that failed, which takes no other value.
         """
-        is_pinned = isinstance(host, OnHost)
+        stored, is_pinned = cast("StoredValue", move.stored), isinstance(host, OnHost)
         try:
-            with self._metrics.counted(), self.moving.on():
-                return self._files.write(host, weight, is_pinned=is_pinned), False
+            with self._metrics.counted():
+                move.left += [file := self._files.write(host, weight, is_pinned=is_pinned)]
         except UnwritableError as error:
             if not stored.is_reported:
                 stored.is_reported = True
@@ -143,10 +169,12 @@ class Evictions:
         except OSError as error:
             logger.warning("cannot write %r to disk; it is not spilled: %s", stored.key, error)
             return None, True
+        else:
+            return file, False
 
     def release(self, left: list[Any]) -> None:
         """Delete the files that a change of state returned. The caller does not hold the lock."""
-        for it in left:
-            if isinstance(it, SpilledFile):
-                self._files.remove(it)
-        left.clear()
+        while left:
+            if isinstance(left[-1], SpilledFile):
+                self._files.remove(left[-1])
+            left.pop()

@@ -45,13 +45,14 @@ class FullError(Exception):
 
 @dataclass(eq=False)
 class SpilledFile:
-    """The file of one value. The store's lock guards the flags."""
+    """The file of one value. The store's lock guards `is_read` and `is_dropped`."""
 
     path: str
     size: SpilledSize
     is_pinned: bool  # read into pinned memory, because the value belongs on the device
     is_read: bool = False
     is_dropped: bool = False  # while it was read: the reader removes it
+    is_counted: bool = False  # in the sum of all files
 
 
 class Files:
@@ -79,15 +80,14 @@ class Files:
             frames = serialize_bytelist(value, compression=self._compression, on_error="raise")
         except Exception as error:
             raise UnwritableError(text_of(error)) from error
-        disk_bytes = sum(map(nbytes, frames))
-        self._reserve(disk_bytes)
+        file = SpilledFile("", SpilledSize(weight, sum(map(nbytes, frames))), is_pinned)
         try:
-            return SpilledFile(
-                self._write(frames, disk_bytes), SpilledSize(weight, disk_bytes), is_pinned
-            )
+            self._reserve(file)
+            file.path = self._write(frames, file.size.disk)
         except BaseException:
-            self._free(disk_bytes)
+            self._free(file)
             raise
+        return file
 
     def _write(self, frames: list[Any], disk_bytes: int) -> str:
         """Write a file; return its path."""
@@ -108,19 +108,24 @@ class Files:
         """Remove a file. Where that fails, it stays until the worker's directory is removed."""
         with suppress(OSError):
             Path(file.path).unlink()
-        self._free(file.size.disk)
+        self._free(file)
 
-    def _reserve(self, disk_bytes: int) -> None:
+    def _reserve(self, file: SpilledFile) -> None:
+        disk_bytes = file.size.disk
         with self._lock:
             if not self.has_room(disk_bytes):
                 used = f"{self._used_bytes} + {disk_bytes} bytes"
                 message = f"{used} exceed max-spill ({self.max_bytes})"
                 raise FullError(message, disk_bytes)
             self._used_bytes += disk_bytes
+            file.is_counted = True
 
-    def _free(self, disk_bytes: int) -> None:
+    def _free(self, file: SpilledFile) -> None:
+        disk_bytes = file.size.disk
         with self._lock:
-            self._used_bytes -= disk_bytes
+            if file.is_counted:
+                file.is_counted = False
+                self._used_bytes -= disk_bytes
 
     def read(self, key: Key, file: SpilledFile) -> object:
         """Return the value of a file; `RuntimeError` names what is wrong with it."""

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dask.sizeof import sizeof
 from distributed.protocol.serialize import dask_deserialize, dask_serialize
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     _Layout = tuple[str, tuple[int, ...]] | None
 
 Value = accelrt.Buffer | accelrt.View
+_Memory = TypeVar("_Memory")
 
 # Told by the running coroutine's messages that one may have come to the device, for the worker's
 # store. A task's client has none.
@@ -40,22 +41,23 @@ STORING: ContextVar[Callable[[], None] | None] = ContextVar("storing", default=N
 class Receiving(threading.local):
     """Where this process puts what it receives, and whether this thread does so at the moment.
 
-    Device and stream are the current ones; a worker's are the class's. Inside of a `with`, requests
-    that find no room fail at once, where the thread is the event loop's.
+    Device and stream are the current ones; a worker's are the class's. Requests of `allocate` that
+    find no room fail at once, where the thread is the event loop's.
     """
 
     device: accelrt.device | None = None
     stream: AbstractContextManager[object] = nullcontext()
     is_on = False
 
-    def __enter__(self) -> accelrt.device | None:
+    def allocate(self, request: Callable[[accelrt.device | None], _Memory]) -> _Memory:
+        """Request memory on the device for what is received."""
         if (arrive := STORING.get()) is not None:
             arrive()
-        self.is_on = True
-        return self.device
-
-    def __exit__(self, *_raised: object) -> None:
-        self.is_on = False
+        try:  # no context manager: an interrupt inside of its `__exit__` would leave `is_on` set
+            self.is_on = True
+            return request(self.device)
+        finally:
+            self.is_on = False
 
 
 RECEIVING = Receiving()
@@ -158,8 +160,7 @@ def _serialize(value: Value | OnHost) -> tuple[_Header, list[memoryview]]:
 def _deserialize(header: _Header, frames: _Frames, *, is_stored: bool = False) -> Value | OnHost:
     """Return a value in pinned memory where the device has no room for it."""
     try:
-        with RECEIVING as device:
-            buffer = accelrt.empty(header["nbytes"], device=device)
+        buffer = RECEIVING.allocate(lambda it: accelrt.empty(header["nbytes"], device=it))
     except accelrt.OutOfMemoryError:
         if RECEIVING.device is None:  # no worker, which stores it
             raise

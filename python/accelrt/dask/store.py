@@ -35,10 +35,10 @@ from accelrt._patience import wait_for_others
 from accelrt._unused import unused
 from accelrt.dask.calls import CALL, Call, Failure, Found, bring, drop_frames
 from accelrt.dask.copies import Copies
-from accelrt.dask.evictions import Evictions, Metrics, logger
+from accelrt.dask.evictions import Evictions, Metrics, logger, settled
 from accelrt.dask.files import Files, SpilledFile
 from accelrt.dask.frames import FORMS, RECEIVING, STORING, OnHost
-from accelrt.dask.values import StoredValue, ValueState, ValueTable
+from accelrt.dask.values import Move, StoredValue, ValueState, ValueTable
 from accelrt.profiler import record_function
 
 if TYPE_CHECKING:
@@ -90,11 +90,13 @@ class DeviceStore(MutableMapping["Key", object]):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accelrt-store")
         # The mutex guards the table, and is held for look-ups only: copies, waits and files run
         # without it, and there is no other lock. Requests for memory wait on `_lock`, reads of a
-        # value that moves on `_settled`.
-        mutex = threading.RLock()
-        self._lock, self._settled = threading.Condition(mutex), threading.Condition(mutex)
+        # value that moves on `_settled`. A `with` is of the mutex: an interrupt inside of a
+        # condition's `__enter__` or `__exit__`, which are Python code, would leave it locked.
+        self._mutex = threading.RLock()
+        self._lock = threading.Condition(self._mutex)
         self._copies, self._metrics = Copies(device), Metrics()
-        self._evictions = Evictions(self._table, self._settled, self._files, self._metrics)
+        self._evictions = Evictions(self._table, self._mutex, self._files, self._metrics)
+        self._settled = self._evictions.settled
         self._is_relieving = False  # whether a thread writes for dask's memory monitor
         self._reclaimer = ObserverHandle(_core.add_reclaimer(self._reclaim), _core.remove_reclaimer)
 
@@ -150,7 +152,11 @@ class DeviceStore(MutableMapping["Key", object]):
             are_moving = len(self._arrivals) + len(self._leaving) > 0
             return not is_in_callable and (are_moving or not sends.isdisjoint(self._sends))
 
-        return wait_for_others(self._lock, is_there, goes_on)
+        return wait_for_others(self._wait_for_memory, is_there, goes_on)
+
+    def _wait_for_memory(self, timeout: float) -> bool:
+        with self._mutex:
+            return self._lock.wait(timeout)
 
     def _spill(self, refused: dict[Key, int]) -> int | None:
         """Move the value that was not used for longest to the host; return its size, or None.
@@ -162,41 +168,49 @@ class DeviceStore(MutableMapping["Key", object]):
         return self._off_loop(partial(self._spill_here, refused))
 
     def _spill_here(self, refused: dict[Key, int]) -> int | None:
-        while (chosen := self._choose(refused)) is not None:
-            if (nbytes := self._move_off(*chosen, refused)) is not None:
+        while True:
+            move = Move()
+            move_off = partial(self._move_off, move, refused)
+            nbytes = settled(move_off, partial(self._settle, move, refused))
+            if nbytes is not None or move.stored is None:
                 return nbytes
-        return None
 
-    def _choose(self, refused: dict[Key, int]) -> tuple[StoredValue, int] | None:
-        """Begin the move of the next value; return it with the ticket."""
-        with self._lock:
+    def _choose(self, move: Move, refused: dict[Key, int]) -> bool:
+        """Begin the move of the next value; return False if no value can move."""
+        with self._mutex:
             full = {key for key, vacated in refused.items() if vacated == self._table.vacated}
             key = self._find_leaving(full.union(self._leaving.values()))
             if key is None:
-                return None
-            stored = self._table.values[key]
+                return False
+            move.stored = stored = self._table.values[key]
             self._leaving[stored] = key
-            return stored, self._table.begin(stored, ValueState.LEAVING)
+            self._table.begin(move, stored, ValueState.LEAVING)
+            return True
 
-    def _move_off(self, stored: StoredValue, ticket: int, refused: dict[Key, int]) -> int | None:
-        """Do a move off the device that has begun; return the size of what comes free."""
-        nbytes, has_left = 0, False
-        try:
-            with record_function("leave the device"), self._evictions.moving.on():
-                if (host := self._copy_to_host(stored, ticket)) is not None:
-                    ticket, nbytes = self._end_copy(stored, ticket), host.pinned.nbytes
-                    has_left = self._leave(stored, ticket, host)
-        finally:
-            with self._lock:
-                if has_left:
-                    self.moved.update(device_to_host=1, device_to_host_bytes=nbytes)
-                    self._lock.notify_all()
-                elif stored.ticket == ticket:
-                    self._table.cancel(stored, ticket)
+    def _move_off(self, move: Move, refused: dict[Key, int]) -> int | None:
+        """Move the next value off the device; return the size of what comes free, or None."""
+        if not self._choose(move, refused):
+            return None
+        self._evictions.note_moving(move)
+        with record_function("leave the device"):
+            if (host := self._copy_to_host(move)) is None:
+                return None
+            self._end_copy(move)
+            if not self._leave(move, host):
+                return None
+        with self._mutex:
+            self.moved.update(device_to_host=1, device_to_host_bytes=host.pinned.nbytes)
+            self._lock.notify_all()
+        return host.pinned.nbytes
+
+    def _settle(self, move: Move, refused: dict[Key, int]) -> None:
+        """Settle a move off the device; refuse its value if it is still there."""
+        if (stored := move.stored) is not None:
+            with self._mutex:
+                if move.is_valid():
                     refused[stored.key] = self._table.vacated
-                del self._leaving[stored]
-                self._settled.notify_all()
-        return nbytes if has_left else None
+                self._leaving.pop(stored, None)
+        self._evictions.settle(move)
 
     def _find_leaving(self, excluded: Container[Key]) -> Key | None:
         """Return the key of the least recently used value that can move, or None.
@@ -221,76 +235,72 @@ class DeviceStore(MutableMapping["Key", object]):
                 return key
         return None
 
-    def _copy_to_host(self, stored: StoredValue, ticket: int) -> OnHost | None:
+    def _copy_to_host(self, move: Move) -> OnHost | None:
         """Return the complete copy of a value, or log why there is none."""
-        with self._lock:
-            if stored.ticket != ticket:
+        stored = cast("StoredValue", move.stored)
+        with self._mutex:
+            if not move.is_valid():
                 return None
             value = self._table.on_device[stored.key]
         try:
-            with self._copies.waited():
-                return FORMS[type(value)].of(value)
+            return self._copies.waited(partial(FORMS[type(value)].of, value))
         except accelrt.OutOfMemoryError:  # of the host
             return None
         except Exception as error:  # noqa: BLE001  the request goes on with the next value
             drop_frames(error)
-            logger.warning(
-                "cannot copy %r to the host: %s; it stays on the device", stored.key, text_of(error)
-            )
+            text = "cannot copy %r to the host: %s; it stays on the device"
+            logger.warning(text, stored.key, text_of(error))
             return None
 
-    def _end_copy(self, stored: StoredValue, ticket: int) -> int:
-        """Begin to look for a place for a value that was copied, and return the ticket for that.
+    def _end_copy(self, move: Move) -> None:
+        """Begin to look for a place for a value that was copied.
 
         One that a read waits for stays on the device.
         """
-        with self._lock:
-            if stored.ticket == ticket:
+        stored = cast("StoredValue", move.stored)
+        with self._mutex:
+            if move.is_valid():
                 if stored.is_awaited:
-                    self._table.cancel(stored, ticket)
+                    self._table.cancel(move)
                 else:
-                    ticket = self._table.begin(stored, ValueState.PLACING)
+                    self._table.begin(move, stored, ValueState.PLACING)
                 self._settled.notify_all()
-        return ticket
 
-    def _leave(self, stored: StoredValue, ticket: int, host: OnHost) -> bool:
+    def _leave(self, move: Move, host: OnHost) -> bool:
         """Put a value that leaves the device on the host, or on disk.
 
         Returns whether its memory comes free.
         """
         weight, limit = safe_sizeof(host), self._table.host_limit
-        while (has_left := self._put(stored, ticket, ValueState.HOST, host, weight)) is None:
+        while (has_left := self._put(move, ValueState.HOST, host, weight)) is None:
             if weight <= limit and self._evictions.evict_one() != -1:
                 continue
-            file, _ = self._evictions.write(stored, host, weight)
-            return file is not None and bool(
-                self._put(stored, ticket, ValueState.DISK, file, weight)
-            )
+            file, _ = self._evictions.write(move, host, weight)
+            return file is not None and bool(self._put(move, ValueState.DISK, file, weight))
         return has_left
 
-    def _put(
-        self, stored: StoredValue, ticket: int, state: ValueState, copy: object, weight: int
-    ) -> bool | None:
+    def _put(self, move: Move, state: ValueState, copy: object, weight: int) -> bool | None:
         """End the move of a value off the device; return whether its memory comes free.
 
         It does not where a read has taken over. None where the host has no room for it.
         """
-        with self._lock:
+        stored = cast("StoredValue", move.stored)
+        with self._mutex:
             is_full = self._table.host_bytes + weight > self._table.host_limit
-            if has_left := stored.ticket == ticket:
+            if has_left := move.is_valid():
                 if state is ValueState.HOST and is_full:
                     return None
                 stored.weight = weight
             else:
                 has_left = stored.state is ValueState.DROPPED
-            left = self._table.end(stored, ticket, state, copy)
-        self._evictions.release(left)
+            self._table.end(move, state, copy)
+        self._evictions.release(move.left)
         return has_left
 
     def __getitem__(self, key: Key) -> object:
         call = CALL.get()
         if call is not None and (brought := call.brought.get(key)) is not None:
-            with self._lock:
+            with self._mutex:
                 is_current = self._table.values.get(key) is brought.stored
             found = brought.value
             del brought
@@ -305,7 +315,7 @@ class DeviceStore(MutableMapping["Key", object]):
 
     def _find(self, key: Key, *, is_sent: bool = False) -> Found:
         """Find a value, which comes to the device unless it is sent to another worker."""
-        with self._metrics.counted(), self._lock:
+        with self._metrics.counted(), self._mutex:
             stored = self._table.values[key]
             value = self._find_at_once(stored, is_sent=is_sent)
         if value is _ELSEWHERE:
@@ -313,52 +323,56 @@ class DeviceStore(MutableMapping["Key", object]):
         return Found(stored, value)
 
     def _find_elsewhere(self, key: Key, *, is_sent: bool) -> Found:
+        move = Move()
+        bring = partial(self._bring, key, move, is_sent=is_sent)
+        found = settled(bring, partial(self._evictions.settle, move))
+        if move.stored is not None and not found.stored.is_at_device():
+            self._evictions.evict_excess()
+        return found
+
+    def _bring(self, key: Key, move: Move, *, is_sent: bool) -> Found:
+        """Find a value; bring it to the device or the host if it is not there."""
         table = self._table
-        with self._metrics.counted(), self._lock:
+        with self._metrics.counted(), self._mutex:
             while True:
                 stored = table.values[key]
                 if (found := self._find_at_once(stored, is_sent=is_sent)) is not _ELSEWHERE:
                     return Found(stored, found)
                 if not stored.blocks_reads():
                     break
-                stored.is_awaited = stored.is_at_device()
-                self._settled.wait()
+                self._wait_for(stored)
             is_coming = stored.is_of_device and not is_sent
-            state = ValueState.COMING if is_coming else ValueState.READING
-            ticket, read = table.begin(stored, state), stored.file
             host = stored.find_used() if stored.host is None else stored.host
-        left: list[Any] = []
-        try:
-            if host is None:
-                with self._metrics.counted():
-                    host = self._files.read(key, cast("SpilledFile", read))
-            value: Any = self._copy_to_device(cast("OnHost", host)) if is_coming else host
-            with self._lock:
-                if is_coming:
-                    self.moved.update(host_to_device=1, host_to_device_bytes=value.nbytes)
-                    left = table.end(stored, ticket, ValueState.DEVICE, value, read)
-                    self._lock.notify_all()
-                elif is_sent or stored.weight > table.host_limit:
-                    stored.remember(host)
-                    left = table.cancel(stored, ticket, read)
-                else:
-                    left = table.end(stored, ticket, ValueState.HOST, value, read)
-                self._settled.notify_all()
-        except BaseException:
-            with self._lock:
-                left = table.cancel(stored, ticket, read)
-                self._settled.notify_all()
-            raise
-        finally:
-            self._evictions.release(left)
-        if not is_coming:
-            self._evictions.evict_excess()
+            table.begin(move, stored, ValueState.COMING if is_coming else ValueState.READING)
+        if host is None:
+            with self._metrics.counted():
+                host = self._files.read(key, cast("SpilledFile", move.read))
+        value: Any = self._copy_to_device(cast("OnHost", host)) if is_coming else host
+        with self._mutex:
+            if is_coming:
+                self.moved.update(host_to_device=1, host_to_device_bytes=value.nbytes)
+                table.end(move, ValueState.DEVICE, value)
+                self._lock.notify_all()
+            elif is_sent or stored.weight > table.host_limit:
+                stored.remember(host)
+                table.cancel(move)
+            else:
+                table.end(move, ValueState.HOST, value)
         return Found(stored, host.sent() if is_sent and isinstance(host, OnHost) else value)
+
+    def _wait_for(self, stored: StoredValue) -> None:
+        """Wait until the state of a value that moves changes. The caller holds the lock."""
+        try:
+            stored.is_awaited = stored.is_at_device()
+            self._settled.wait()
+        except BaseException:
+            stored.is_awaited = False  # other readers look again, and set it again
+            raise
 
     def _copy_to_device(self, host: OnHost) -> object:
         """Return the complete copy of a value on the device."""
-        with record_function("come to the device"), self._copies.waited():
-            return host.on(self.device)
+        with record_function("come to the device"):
+            return self._copies.waited(partial(host.on, self.device))
 
     def _find_at_once(self, stored: StoredValue, *, is_sent: bool) -> Any:
         """Return a value that need not move, or `_ELSEWHERE`. The caller holds the lock."""
@@ -386,7 +400,7 @@ class DeviceStore(MutableMapping["Key", object]):
         keys = list(keys)
         brought: dict[Key, Found] = {}
         others: list[tuple[Key, StoredValue]] = []
-        with self._metrics.counted(), self._lock:
+        with self._metrics.counted(), self._mutex:
             for key in keys:
                 if (stored := self._table.values.get(key)) is None:
                     continue
@@ -400,20 +414,20 @@ class DeviceStore(MutableMapping["Key", object]):
             find = partial(self._find, is_sent=is_sent)
             await asyncio.wrap_future(self._thread.submit(bring, others, find, brought))
         token = CALL.set(Call(brought, is_sent))
-        self._sends.update([id(brought)] if is_sent else [])
         try:
+            self._sends.update([id(brought)] if is_sent else [])
             return await call()
         finally:
-            CALL.reset(token)
-            brought.clear()
             self._sends.discard(id(brought))
+            brought.clear()
+            CALL.reset(token)
 
     async def storing(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Await a call that receives values for this store, and has them until it ends."""
         calls = {object()}
 
         def arrive() -> None:
-            with self._lock:
+            with self._mutex:
                 self._arrivals |= calls
 
         token = STORING.set(arrive)
@@ -421,7 +435,7 @@ class DeviceStore(MutableMapping["Key", object]):
             return await call()
         finally:
             STORING.reset(token)
-            with self._lock:  # a thread may still deserialise what a cancelled call received
+            with self._mutex:  # a thread may still deserialise what a cancelled call received
                 self._arrivals -= calls
                 calls.clear()
 
@@ -429,14 +443,16 @@ class DeviceStore(MutableMapping["Key", object]):
         form = FORMS.get(type(value))
         is_on_device = form is not None and form.device_of(value) == self.device
         weight = 0 if is_on_device else safe_sizeof(value)
-        with self._lock:
-            if is_on_device:
-                left = self._table.add_to_device(key, value)
-                self._lock.notify_all()
-            else:
-                left = self._table.add_to_host(key, value, weight)
-            self._settled.notify_all()
-        self._evictions.release(left)
+        left: list[Any] = []
+        try:
+            with self._mutex:
+                if is_on_device:
+                    self._table.add_to_device(key, value, left)
+                    self._lock.notify_all()
+                else:
+                    self._table.add_to_host(key, value, weight, left)
+        finally:
+            self._release(left)
         if self._table.excess_bytes() > 0:
             with suppress(RuntimeError):  # of a closed store, whose thread has ended
                 self._thread.submit(self._evictions.evict_excess)
@@ -451,35 +467,51 @@ class DeviceStore(MutableMapping["Key", object]):
         if not self._is_on_loop():
             return self._evictions.evict_one()
         if not self._is_relieving:
-            self._is_relieving = True
             try:
+                self._is_relieving = True
                 self._thread.submit(self._relieve)
-            except RuntimeError:  # of a closed store, whose thread has ended
+            except BaseException as error:
                 self._is_relieving = False
+                if not isinstance(error, RuntimeError):  # of a closed store, whose thread has ended
+                    raise
         return -1
 
     def _relieve(self) -> None:
-        end = time.monotonic() + _MONITOR_S
         try:
+            end = time.monotonic() + _MONITOR_S
             while self._evictions.evict_one() != -1 and time.monotonic() < end:
                 pass
         finally:
             self._is_relieving = False
 
     def __delitem__(self, key: Key) -> None:
-        with self._lock:
-            if key not in self._table.values:
-                raise KeyError(key)
-            left = self._table.drop(key)
+        if not self._drop(key):
+            raise KeyError(key)
+
+    def _drop(self, key: Key, expected: StoredValue | None = None) -> bool:
+        """Drop the value of a key, or only the expected one; return whether there was one."""
+        left: list[Any] = []
+        try:
+            with self._mutex:
+                stored = self._table.values.get(key)
+                if is_there := stored is not None and expected in (None, stored):
+                    self._table.drop(key, left)
+        finally:
+            self._release(left)
+        return is_there
+
+    def _release(self, left: list[Any]) -> None:
+        """Wake the reads of a value that was dropped, and release what is left over."""
+        with self._mutex:
             self._settled.notify_all()
         self._evictions.release(left)
 
     def __contains__(self, key: object) -> bool:
-        with self._lock:
+        with self._mutex:
             return key in self._table.values
 
     def __iter__(self) -> Iterator[Key]:
-        with self._lock:
+        with self._mutex:
             return iter(list(self._table.values))
 
     def __len__(self) -> int:
@@ -494,18 +526,13 @@ class DeviceStore(MutableMapping["Key", object]):
                 if default:
                     return default[0]
                 raise
-            with self._lock:
-                if is_same := self._table.values.get(key) is stored:
-                    left = self._table.drop(key)
-                    self._settled.notify_all()
-            if is_same:
-                self._evictions.release(left)
+            if self._drop(key, stored):
                 return value
 
     def popitem(self) -> tuple[Key, object]:
         """Delete a value and return it with its key; `KeyError` if there was none at a moment."""
         while True:
-            with self._lock:
+            with self._mutex:
                 if not self._table.values:
                     message = "the store is empty"
                     raise KeyError(message)
@@ -518,7 +545,7 @@ class DeviceStore(MutableMapping["Key", object]):
         while True:
             with suppress(KeyError):
                 return self._find(key).value
-            with self._lock:
+            with self._mutex:
                 if key not in self._table.values:
                     self[key] = default
                     return default
@@ -532,7 +559,7 @@ class DeviceStore(MutableMapping["Key", object]):
     def numbers(self) -> dict[str, int]:
         """Return how many values are where, and what has moved."""
         table = self._table
-        with self._lock:
+        with self._mutex:
             return {
                 "on_device": len(table.on_device),
                 "on_device_bytes": sum(value.nbytes for value in table.on_device.values()),
@@ -552,13 +579,13 @@ class DeviceStore(MutableMapping["Key", object]):
     @property
     def memory(self) -> dict[Key, object]:
         """The values on the host at this moment."""
-        with self._lock:
+        with self._mutex:
             return {key: stored.host for key, stored in self._table.on_host.items()}
 
     @property
     def disk(self) -> dict[Key, SpilledSize]:
         """The keys of the values on disk at this moment, and their sizes."""
-        with self._lock:
+        with self._mutex:
             on_disk = self._table.on_disk
             return {key: cast("SpilledFile", it.file).size for key, it in on_disk.items()}
 

@@ -16,23 +16,27 @@ value between states:
 | DROPPED | none | none: the key was deleted, or names a newer value |
 
 1. The store's lock is held for every method here. None copies, waits, or reads or writes a file.
-2. `begin` returns a ticket, with which the thread ends its move after the work without the lock.
-3. Deletes and writes never wait for a move: they invalidate its ticket, and the thread discards its
+2. A thread makes a `Move`, begins it, and ends it after the work without the lock. A move is valid
+   while its value refers to it.
+3. Deletes and writes never wait for a move: they invalidate it, and the thread discards its
    result. So does a read that takes over from a write, or from a value that looks for a place.
 4. The valid copy stays in place until the move has ended. A move between device and host ends when
    its copy is complete, not when it is enqueued. A move that fails changes nothing.
 5. A read of a value in LEAVING, READING or COMING waits until the state changes, and then starts
    again. So nobody else uses memory while it is copied, and receives the failure of the copy. A
    value that a read waits for stays on the device.
-6. Copies and files that are left over are returned, and released without the lock. A file that is
-   read at that moment is left to its reader.
+6. Copies and files that are left over are added to a list, and released without the lock. A file
+   that is read at that moment is left to its reader.
+7. A signal handler may raise between any two calls, for example `KeyboardInterrupt`. So `begin` is
+   inside of the `try` whose end cancels the move, and `cancel` may be repeated. A value changes its
+   place in statements without a call, which no handler interrupts.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -72,12 +76,26 @@ def _never() -> None:
 
 
 @dataclass(eq=False, slots=True)
+class Move:
+    """A move of a value by one thread: made before it begins, so that an interrupt can end it."""
+
+    stored: StoredValue | None = None  # from `ValueTable.begin` on
+    read: SpilledFile | None = None  # the file that it reads
+    left: list[Any] = field(default_factory=list)  # what is left over
+    was_moving: bool | None = None  # `Moving.is_on` before it
+
+    def is_valid(self) -> bool:
+        """Return whether the move has begun, and neither ended nor been invalidated."""
+        return self.stored is not None and self.stored.move is self
+
+
+@dataclass(eq=False, slots=True)
 class StoredValue:
     """A value of a key. Its copy on the device is in `ValueTable.on_device` only."""
 
     key: Key
     state: ValueState = ValueState.DROPPED
-    ticket: int = 0
+    move: Move | None = None
     host: object = None
     weight: int = 0  # of the copy on the host, in bytes
     file: SpilledFile | None = None
@@ -123,74 +141,58 @@ class ValueTable:
         self.on_host: OrderedDict[Key, StoredValue] = OrderedDict()
         self.on_disk: dict[Key, StoredValue] = {}
         self.host_limit, self.host_bytes = host_limit, 0
-        self.writing_bytes = 0  # of `host_bytes`: what is being written to disk
+        self._writing: set[StoredValue] = set()  # contains those that are written to disk
         self.spilled = SpilledSize(0, 0)
         self.vacated = 0  # how often a value was removed from host or disk
 
-    def add_to_device(self, key: Key, value: object) -> list[Any]:
-        """Store a value that is on the device; return what is left over of the key's last one."""
-        left = self.drop(key)
-        self.values[key] = stored = StoredValue(key, is_of_device=True)
-        self._place(stored, ValueState.DEVICE, value)
-        return left
+    def add_to_device(self, key: Key, value: object, left: list[Any]) -> None:
+        """Store a value that is on the device; what is left over of the last one goes to `left`."""
+        self.drop(key, left)
+        self._place(StoredValue(key, is_of_device=True), ValueState.DEVICE, value, left)
 
-    def add_to_host(self, key: Key, value: object, weight: int) -> list[Any]:
-        """Store a value of the host; return what is left over of the key's last one."""
-        left = self.drop(key)
-        self.values[key] = stored = StoredValue(key, is_of_device=isinstance(value, OnHost))
-        stored.weight = weight
-        self._place(stored, ValueState.HOST, value)
-        return left
+    def add_to_host(self, key: Key, value: object, weight: int, left: list[Any]) -> None:
+        """Store a value of the host; what is left over of the key's last one goes to `left`."""
+        self.drop(key, left)
+        stored = StoredValue(key, weight=weight, is_of_device=isinstance(value, OnHost))
+        self._place(stored, ValueState.HOST, value, left)
 
-    def drop(self, key: Key) -> list[Any]:
-        """Forget the value of a key, in any state; return what is left over."""
-        stored = self.values.pop(key, None)
-        if stored is None:
-            return []
-        self.vacated += not stored.is_at_device()
-        left = self._displace(stored)
-        self._change(stored, ValueState.DROPPED)
-        return left
+    def drop(self, key: Key, left: list[Any]) -> None:
+        """Forget the value of a key, in any state; what is left over goes to `left`."""
+        if (stored := self.values.get(key)) is not None:
+            self._place(stored, ValueState.DROPPED, None, left)
 
-    def begin(self, stored: StoredValue, state: ValueState) -> int:
-        """Begin a move, and invalidate the ticket of one that goes on; return the ticket."""
+    def begin(self, move: Move, stored: StoredValue, state: ValueState) -> None:
+        """Begin a move or its next state, and invalidate another move that goes on."""
+        move.stored, move.read = stored, stored.file
         if stored.file is not None:
             stored.file.is_read = True
-        return self._change(stored, state)
+        self._change(stored, state, move)
 
-    def end(
-        self,
-        stored: StoredValue,
-        ticket: int,
-        state: ValueState,
-        copy: object,
-        read: SpilledFile | None = None,
-    ) -> list[Any]:
-        """End a move with the new copy, and discard it where the ticket is not valid any more.
+    def end(self, move: Move, state: ValueState, copy: object) -> None:
+        """End a move with the new copy, and discard it where the move is not valid any more.
 
-        `read` is the file that the move has read. Returns what is left over.
+        What is left over is added to the move.
         """
-        left = _end_read(read)
-        if stored.ticket != ticket:
-            return [*left, copy]
-        self.vacated += not stored.is_at_device()
-        left += self._displace(stored)
-        self._place(stored, state, copy)
-        return left
+        self._end_read(move)
+        if move.stored is not None and move.is_valid():
+            self._place(move.stored, state, copy, move.left)
+        else:
+            move.left[:] = [*(it for it in move.left if it is not copy), copy]
 
-    def cancel(
-        self, stored: StoredValue, ticket: int, read: SpilledFile | None = None
-    ) -> list[Any]:
-        """End a move without effect; return what is left over."""
-        left = _end_read(read)
-        if stored.ticket == ticket:
+    def cancel(self, move: Move) -> None:
+        """End a move without effect, unless it has ended. What is left over is added to it."""
+        self._end_read(move)
+        if (stored := move.stored) is not None and move.is_valid():
             elsewhere = ValueState.HOST if stored.file is None else ValueState.DISK
             self._change(stored, ValueState.DEVICE if stored.is_at_device() else elsewhere)
-        return left
 
     def excess_bytes(self) -> int:
-        """Return the bytes above the host's limit that no thread writes to disk yet."""
-        return self.host_bytes - self.writing_bytes - self.host_limit
+        """Return the bytes above the host's limit that no thread writes to disk yet.
+
+        Also without the lock: the tuple is made in one step.
+        """
+        writing = (it.weight for it in tuple(self._writing) if it.state is ValueState.WRITING)
+        return self.host_bytes - sum(writing) - self.host_limit
 
     def find_oldest_on_host(self, excluded: Container[StoredValue]) -> StoredValue | None:
         """Return the value to write next, one that no other move has."""
@@ -217,49 +219,67 @@ class ValueTable:
         if self.on_host.get(stored.key) is stored:
             self.on_host.move_to_end(stored.key)
 
-    def _change(self, stored: StoredValue, state: ValueState) -> int:
-        if stored.state is ValueState.WRITING:
-            self.writing_bytes -= stored.weight
+    def _change(self, stored: StoredValue, state: ValueState, move: Move | None = None) -> None:
+        """Change the state of a value that stays in its place."""
+        self._writing.discard(stored)
         if state is ValueState.WRITING:
-            self.writing_bytes += stored.weight
-        stored.state = state
-        stored.ticket += 1
-        return stored.ticket
+            self._writing.add(stored)
+        stored.move, stored.state = move, state
 
-    def _displace(self, stored: StoredValue) -> list[Any]:
-        """Take a value's copy out of its place; return it, or nothing of a file that is read."""
-        if stored.is_at_device():
-            return [self.on_device.pop(stored.key)]
-        if (file := stored.file) is not None:
-            del self.on_disk[stored.key]
-            self.spilled -= file.size
+    def _place(  # noqa: C901, PLR0912  a call in between would separate the changes
+        self, stored: StoredValue, state: ValueState, copy: Any, left: list[Any]
+    ) -> None:
+        """Put a value's copy in its new place, and the last one, unless it is read, in `left`."""
+        key, file, weight = stored.key, stored.file, stored.weight
+        is_at_device, is_placed = stored.is_at_device(), stored.state is not ValueState.DROPPED
+        kept = [it for it in left if it is not copy]
+        if is_at_device:
+            kept.append(self.on_device[key])
+        elif is_placed and not (file is not None and file.is_read):
+            kept.append(stored.host if file is None else file)
+        spilled = self.spilled if file is None else self.spilled - file.size
+        if state is ValueState.DISK:
+            spilled += copy.size
+        self._writing.discard(stored)
+        # No statement calls a function from here to the change of the state: an exception of a
+        # signal handler finds the value in one place. See the head of the file.
+        if is_at_device:
+            del self.on_device[key]
+        elif file is not None:
+            del self.on_disk[key]
             stored.file, file.is_dropped = None, True
-            return [] if file.is_read else [file]
-        del self.on_host[stored.key]
-        self.host_bytes -= stored.weight
-        left, stored.host = stored.host, None
-        return [left]
-
-    def _place(self, stored: StoredValue, state: ValueState, copy: Any) -> None:
+            self.vacated += 1
+        elif is_placed:
+            del self.on_host[key]
+            stored.host = None
+            self.host_bytes -= weight
+            self.vacated += 1
+        if state is ValueState.DROPPED:
+            del self.values[key]
+        else:
+            self.values[key] = stored
         if state is ValueState.DEVICE:
-            self.on_device[stored.key] = copy
+            self.on_device[key] = copy
             stored.find_used = _never
         elif state is ValueState.DISK:
             stored.file = copy
-            self.on_disk[stored.key] = stored
-            self.spilled += copy.size
-        else:
+            self.on_disk[key] = stored
+        elif state is ValueState.HOST:
             stored.host = copy
-            self.on_host[stored.key] = stored
-            if stored.weight > self.host_limit:  # no other one makes room for it
-                self.on_host.move_to_end(stored.key, last=False)
-            self.host_bytes += stored.weight
+            self.on_host[key] = stored
+            self.host_bytes += weight
+        self.spilled = spilled
+        stored.move, stored.state = None, state
+        left[:] = kept
+        if state is ValueState.HOST:
             stored.remember(copy)
-        self._change(stored, state)
+            if weight > self.host_limit:  # no other one makes room for it
+                self.on_host.move_to_end(key, last=False)
 
-
-def _end_read(read: SpilledFile | None) -> list[Any]:
-    if read is None:
-        return []
-    read.is_read = False
-    return [read] if read.is_dropped else []
+    def _end_read(self, move: Move) -> None:
+        """End the use of the file that a move reads."""
+        if (read := move.read) is not None:
+            read.is_read = False
+            if read.is_dropped:
+                move.left += [read]
+            move.read = None
