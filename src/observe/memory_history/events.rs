@@ -118,7 +118,7 @@ impl MemoryHistory {
     #[doc(hidden)]
     pub fn moments(
         &self,
-        allocators: &[CachingAllocator],
+        allocators: &[&CachingAllocator],
     ) -> (Vec<(Moment, Vec<MemoryEvent>)>, u64) {
         static MARKERS: AtomicU64 = AtomicU64::new(1);
         let taken: Vec<_> = allocators

@@ -6,7 +6,6 @@
 //! memory from the device, and what is left is what the snapshot has.
 
 use std::cell::RefCell;
-use std::slice;
 use std::sync::mpsc;
 use std::thread;
 
@@ -200,9 +199,9 @@ fn snapshots_beside_threads_are_of_one_moment() {
             while !running.is_finished() || count < 3 {
                 count += 1;
                 let hint = format!("{settings}, on cores: {on_cores}, seed {seed}, {count}");
-                let (moment, events) = history.moments(slice::from_ref(&allocator)).0.remove(0);
+                let (moment, events) = history.moments(&[&allocator]).0.remove(0);
                 PlayedEvents::of(&events, &hint).check_ends_in(&moment.segments, &hint);
-                let (_, events) = newest.moments(slice::from_ref(&allocator)).0.remove(0);
+                let (_, events) = newest.moments(&[&allocator]).0.remove(0);
                 let last = events.last().map(|it| it.event.action);
                 assert_eq!(
                     (last, events.len()),

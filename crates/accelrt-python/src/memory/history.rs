@@ -225,11 +225,11 @@ pub(crate) fn take_memory_snapshot<'py>(
         runtime.existing_allocator(device).or_raise()
     };
     let allocators: Vec<_> = (0..count).map(allocator).collect::<PyResult<_>>()?;
-    let existing: Vec<_> = allocators.iter().flatten().cloned().collect();
+    let existing: Vec<&CachingAllocator> = allocators.iter().flatten().map(|it| &**it).collect();
     let (moments, num_lost) = match &recording {
         Some(recording) => recording.history.moments(&existing),
         None => {
-            let moment = |it: &CachingAllocator| (it.moment(None, || ()), Vec::new());
+            let moment = |it: &&CachingAllocator| (it.moment(None, || ()), Vec::new());
             (existing.iter().map(moment).collect(), 0)
         }
     };
