@@ -86,7 +86,7 @@ STEPS = +MAKE="$(MAKE)" $(PYTHON) tests/steps/steps.py
 CHECKS := fmt-check check-locks clippy features doc-check tidy check-header check-public check-mutants check-python
 TESTS := test-debug test-python
 # Other builds and kinds of device, and what takes longer than a change needs each time.
-VARIANTS := removals loom test-scheduled test-device test-xpu-fake test-release test-asan \
+VARIANTS := removals loom test-scheduled test-device test-xpu-fake \
 	test-python-xpu-fake test-python-device oracle test-numpy-selection test-intel test-torch-or-say \
 	demo test-python-release counts
 
@@ -129,7 +129,7 @@ doc-check:
 PUBLIC_DOC := $(TARGET_DIR)/public
 PUBLIC_ITEMS := docs/public_items.txt
 # The crates with an API in Rust.
-PUBLIC_CRATES := accelrt accelrt-replay accelrt-testing
+PUBLIC_CRATES := accelrt accelrt-mkl accelrt-observe accelrt-replay accelrt-testing
 .PHONY: check-public
 check-public: ## the public items are those of docs/public_items.txt, half have examples, pages name nothing private
 	for crate in $(PUBLIC_CRATES); do \
@@ -548,7 +548,7 @@ mutation: $(VENV)/ready ## cargo-mutants' mutants, a seeded sample: at least 90 
 
 .PHONY: nightly
 nightly: ## what takes hours: planted defects, weaker orderings, a sample of mutants, every suite on every build
-	$(STEPS) faults removals-test test-release-all test-intel-all test-python-release-all long-dask wheel packages \
+	$(STEPS) faults removals-test test-release-all test-asan test-intel-all test-python-release-all long-dask wheel packages \
 		weaken mutation mutants
 
 .PHONY: long-dask

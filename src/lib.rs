@@ -18,10 +18,6 @@
 //! * [`Program`]: kernels compiled for a device; a [`Kernel`] is launched with [`KernelArgument`]s
 //! * [`Generator`]: random numbers, the same bits on every kind
 //! * [`DeviceGuard`], [`StreamGuard`]: set the thread's current device or stream, within a scope
-//! * [`VerboseScope`]: makes oneMKL, oneDNN or this runtime print each call, within a scope
-//! * [`memory_history`]: what allocators did, and memory by tag
-//! * [`profiler`]: what ran where and when, as tables and as a trace for Perfetto
-//! * [`sanitizer`]: uses of the same bytes that nothing orders
 //! * [`Error`]: the errors of all calls, with the values that explain them
 //! * [`backend`]: the contract for authors of backends, and the built-in kinds
 //!
@@ -71,13 +67,10 @@ mod queue;
 mod runtime;
 
 mod face;
-mod integrations;
 #[doc(hidden)]
 pub mod internal;
 #[cfg(not(loom))]
 pub mod kinds;
-#[cfg(not(loom))]
-mod observe;
 
 #[cfg(all(test, not(loom)))]
 #[path = "../tests/common/edges.rs"]
@@ -102,15 +95,6 @@ mod null;
 #[cfg(test)]
 #[path = "../crates/accelrt-testing/src/trusted.rs"]
 mod trusted;
-
-#[cfg(all(test, not(loom)))]
-use crate as api; // as tests outside of the crate name it, for what they share with those inside
-#[cfg(all(test, not(loom)))]
-#[path = "../tests/semantics/mod.rs"]
-mod semantics;
-#[cfg(all(test, not(loom)))]
-#[path = "../tests/common/semantics_run.rs"]
-mod semantics_run;
 
 pub use backend::contract::{DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange};
 pub use base::config::{AllocatorSettings, Config, ConfigBuilder};
@@ -144,75 +128,6 @@ pub use face::{
     ErrorKind, OptionalDeviceGuard, OptionalStreamGuard, Plain, Reads, Scope, TypedBuffer, Uses,
     Writes, cpu_capability,
 };
-#[cfg(not(loom))]
-pub use integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
-#[cfg(not(loom))]
-pub use observe::memory_history;
-#[cfg(not(loom))]
-pub mod profiler {
-    //! The profiler: what ran where and when, with tables and a trace for Perfetto.
-    //!
-    //! A [`Profile`] subscribes to the log of the tasks of one runtime. Its end makes a [`Trace`],
-    //! with the time of each function, kernel and range ([`Trace::key_averages`]), how busy streams
-    //! and devices were and how much they overlapped ([`Trace::streams`], [`Trace::devices`]), and
-    //! the longest waits with what they waited for ([`Trace::longest_waits`]). Several profiles may
-    //! be on at once. While none is, tasks cost what they cost without a profiler. While a
-    //! [`VerboseCapture`](crate::VerboseCapture) is open, the calls that its library tells of are
-    //! rows as well.
-    //!
-    //! ```
-    //! use accelrt::profiler::{Profile, record_function};
-    //! use accelrt::{Config, Device, Runtime};
-    //!
-    //! let runtime = Runtime::new(Config::default())?;
-    //! let stream = runtime.stream(Device::cpu(0))?;
-    //! let profile = Profile::start(&runtime);
-    //! {
-    //!     let _range = record_function("load");
-    //!     stream.enqueue(|| { /* what takes its time */ })?;
-    //!     stream.synchronize()?;
-    //! }
-    //! let trace = profile.stop();
-    //! println!("{}", trace.key_averages().table(None, 10));
-    //! assert_eq!(trace.streams()[0].num_tasks, 1);
-    //! # Ok::<(), accelrt::Error>(())
-    //! ```
-    pub use crate::integrations::process_profile::watch_environment;
-    pub use crate::observe::profiler::*;
-}
-#[cfg(not(loom))]
-pub mod sanitizer {
-    //! The sanitizer: finds uses of the same bytes that nothing orders, although nothing went
-    //! wrong this time.
-    //!
-    //! A [`Watch`] looks at what a runtime's program has ordered, not at what happened to run
-    //! first. It is told of copies, fills, launches with their buffers, and addresses among a
-    //! call's arguments; a closure's memory it cannot know.
-    //!
-    //! ```
-    //! use accelrt::sanitizer::{FindingKind, Watch};
-    //! use accelrt::{Config, Device, FfiCall, Runtime};
-    //!
-    //! extern "C" fn update(_values: *mut u8) { /* what writes them */ }
-    //! let runtime = Runtime::new(Config::default())?;
-    //! let [one, other] = [runtime.stream(Device::cpu(0))?, runtime.stream(Device::cpu(0))?];
-    //! let watch = Watch::start(&runtime);
-    //! let buffer = runtime.zeros_on(4096, &one)?;
-    //! let call = FfiCall::new(update as *const _, &[buffer.address()?.into()])?;
-    //! // SAFETY: the type is that of `update`, and the buffer outlives the task.
-    //! unsafe { other.launch(call)? }; // which does not wait for `one`
-    //! other.synchronize()?;
-    //! let finding = &watch.findings()[0];
-    //! assert_eq!(finding.kind(), FindingKind::Race);
-    //! assert_eq!(finding.first().unwrap().stream(), Some((one.device(), one.id())));
-    //! assert_eq!(finding.second().access(), "read or write");
-    //! assert!(finding.fix().contains("wait_stream()"));
-    //! println!("{finding}");
-    //! # Ok::<(), accelrt::Error>(())
-    //! ```
-    pub use crate::observe::sanitizer::finding::FindingKind;
-    pub use crate::observe::sanitizer::report::{Finding, Use, Watch, ordered};
-}
 
 /// Runs the examples of `README.md` and `docs/streams.md` as tests.
 #[cfg(doctest)]

@@ -7,8 +7,8 @@ use std::io;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use accelrt::profiler::Profile;
 use accelrt::{Device, Runtime, Stream};
+use accelrt_observe::profiler::Profile;
 
 use crate::measure::{in_pairs, ns_each, number};
 use crate::peers::{Gate, Lane};

@@ -12,9 +12,9 @@ use std::sync::mpsc;
 use std::{env, thread};
 
 use accelrt::allocator::{Allocated, CachingAllocator, Request};
-use accelrt::memory_history::MemoryHistory;
-use accelrt::profiler::Profile;
 use accelrt::{AllocatorConfig, Buffer, Config, Device, Event, Runtime, Stream};
+use accelrt_observe::memory_history::MemoryHistory;
+use accelrt_observe::profiler::Profile;
 use accelrt_replay::Accounting;
 
 /// What paths work with.

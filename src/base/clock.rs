@@ -134,7 +134,7 @@ impl Clock {
 
     /// Converts many readings at one rate: each to the nanoseconds since the reading `origin`,
     /// negative when it was taken before. Otherwise as [`Clock::ticks_between_ns`].
-    pub(crate) fn converter(&self, origin: u64) -> impl Fn(u64) -> i64 {
+    pub fn converter(&self, origin: u64) -> impl Fn(u64) -> i64 {
         let is_virtual = origin & Self::VIRTUAL != 0;
         let rate = if is_virtual { Self::RATE_ONE } else { self.rate(Self::CONVERSION_SPAN_NS) };
         let rate = i128::from(rate);

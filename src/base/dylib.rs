@@ -27,7 +27,7 @@ pub(crate) fn python_lib_dir() -> Option<&'static std::path::Path> {
 
 /// The loader's handle of a library that stays open until the process ends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Library(NonNull<c_void>);
+pub struct Library(NonNull<c_void>);
 
 // SAFETY: the handle names a library that is never closed, and any thread may search its symbols.
 unsafe impl Send for Library {}
@@ -36,10 +36,12 @@ unsafe impl Sync for Library {}
 
 /// The error of [`Library::open_first`]: the loader's message for each name.
 #[derive(Debug)]
-pub(crate) struct OpenError(Vec<String>);
+pub struct OpenError(Vec<String>);
 
 impl OpenError {
-    pub(crate) fn refusals(&self) -> &[String] {
+    /// The reason for each name that could not be opened.
+    #[must_use]
+    pub fn refusals(&self) -> &[String] {
         &self.0
     }
 }
@@ -53,7 +55,7 @@ impl fmt::Display for OpenError {
 impl Library {
     /// Opens the first of these names or paths that the loader accepts. The loader runs the
     /// library's initialisation code.
-    pub(crate) fn open_first(names: &[&str]) -> Result<Self, OpenError> {
+    pub fn open_first(names: &[&str]) -> Result<Self, OpenError> {
         let mut refusals = Vec::new();
         for name in names {
             match open(name) {
@@ -64,7 +66,9 @@ impl Library {
         Err(OpenError(refusals))
     }
 
-    pub(crate) fn symbol(self, name: &str) -> Option<NonNull<c_void>> {
+    /// The address of a symbol of the library.
+    #[must_use]
+    pub fn symbol(self, name: &str) -> Option<NonNull<c_void>> {
         let name = CString::new(name).ok()?;
         // SAFETY: the handle's library is never closed, and the name ends with a zero.
         NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
@@ -73,12 +77,13 @@ impl Library {
 
 /// A symbol (a function or a variable) and the loaded library that has it.
 #[derive(Clone, Debug)]
-pub(crate) struct FoundLibrary {
+pub struct FoundLibrary {
     /// The file that defines the symbol.
-    pub(crate) path: String,
+    pub path: String,
     /// A library that defines the symbol or depends on the defining library. Never closed.
-    pub(crate) library: Library,
-    pub(crate) address: NonNull<c_void>,
+    pub library: Library,
+    /// The address of the symbol.
+    pub address: NonNull<c_void>,
 }
 
 // SAFETY: the library is never closed. Code that dereferences the address justifies its access.
@@ -88,15 +93,16 @@ unsafe impl Sync for FoundLibrary {}
 
 /// The libraries that the process had loaded when [`LoadedLibraries::now`] listed them.
 #[derive(Debug, Default)]
-pub(crate) struct LoadedLibraries {
+pub struct LoadedLibraries {
     /// The loader's counts of loads and unloads. Equal counts mean the same libraries.
-    pub(crate) changes: (u64, u64),
+    pub changes: (u64, u64),
     /// The libraries' names, in the loader's order. The name of the program itself is empty.
-    pub(crate) names: Vec<CString>,
+    pub names: Vec<CString>,
 }
 
 impl LoadedLibraries {
-    pub(crate) fn now() -> Self {
+    /// The libraries that the process has loaded.
+    pub fn now() -> Self {
         /// # Safety
         /// `info` describes a library; `loaded` is a [`LoadedLibraries`] that only this call uses.
         unsafe extern "C" fn note(
@@ -123,7 +129,8 @@ impl LoadedLibraries {
     }
 
     /// Finds every definition of `symbol` that one of these libraries exports.
-    pub(crate) fn definitions(&self, symbol: &str) -> Vec<FoundLibrary> {
+    #[must_use]
+    pub fn definitions(&self, symbol: &str) -> Vec<FoundLibrary> {
         let mut found: Vec<FoundLibrary> = Vec::new();
         for name in &self.names {
             let Some(handle) = handle_of_loaded(name) else { continue };
@@ -150,7 +157,9 @@ fn handle_of_loaded(name: &CStr) -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD) })
 }
 
-pub(crate) fn file_of(address: NonNull<c_void>) -> Option<String> {
+/// The file of the library that an address belongs to.
+#[must_use]
+pub fn file_of(address: NonNull<c_void>) -> Option<String> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: `dladdr` accepts any address, and writes the description.
     let is_known = unsafe { libc::dladdr(address.as_ptr(), info.as_mut_ptr()) } != 0;

@@ -17,7 +17,10 @@ static IS_CHILD: AtomicBool = AtomicBool::new(false);
 pub(crate) static ON_CHILD: OnceLock<fn()> = OnceLock::new();
 
 /// Registers the fork handler once. Called before the runtime starts its first thread.
-pub(crate) fn watch() {
+///
+/// # Panics
+/// When the system has no memory for it.
+pub fn watch() {
     static WATCHING: Once = Once::new();
     WATCHING.call_once(|| {
         // SAFETY: the handler is a function of this library that only stores a flag and clears a

@@ -31,7 +31,7 @@ pub(crate) type Ended = SegQueue<u32>;
 
 /// The progress of one stream: shared by the stream and by every frontier that names it.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub struct Progress {
     /// Unique in the process, never reused.
     stream_key: u64,
     /// True on a host kind, where a task is done when its function returns.
@@ -78,8 +78,9 @@ impl Progress {
         self.on_host
     }
 
+    /// The ticket of the last task that the stream has retired.
     #[inline]
-    pub(crate) fn retired(&self) -> u64 {
+    pub fn retired(&self) -> u64 {
         // SeqCst: loaded after a waiter is registered; partner: the store in `retire_with_waiters`.
         // As an acquire it pairs with `retire`: the tasks' writes are visible.
         self.retired.load(Ordering::SeqCst)
@@ -121,7 +122,8 @@ impl Progress {
         self.has_ended.store(true, Ordering::Release);
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
+    /// True when the stream has ended: it gets no more tasks.
+    pub fn has_ended(&self) -> bool {
         // Acquire: pairs with `end`. No model: loom does not track the counts and the error.
         self.has_ended.load(Ordering::Acquire)
     }

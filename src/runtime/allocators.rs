@@ -153,7 +153,7 @@ impl Runtime {
     /// no stream uses. It calls no observers of failed requests: the requesting thread may hold the
     /// GIL, or block the thread that holds it. Fails as [`Runtime::allocator`].
     #[cfg(not(loom))]
-    pub(crate) fn heap_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
+    pub fn heap_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
         let backend = Arc::clone(self.initialized(device)?);
         let mut allocators = self.inner.allocators.lock();
@@ -262,7 +262,8 @@ impl Runtime {
 
     /// The addresses and requested bytes of the buffers that are there, without those of separate
     /// allocators.
-    pub(crate) fn allocated_buffers(&self) -> Vec<(u64, usize)> {
+    #[must_use]
+    pub fn allocated_buffers(&self) -> Vec<(u64, usize)> {
         let known: Vec<_> = self.inner.allocators.lock().of_buffers().cloned().collect();
         let segments = known.iter().flat_map(|allocator| allocator.snapshot().segments);
         let blocks = segments.flat_map(|segment| segment.blocks);
@@ -270,8 +271,8 @@ impl Runtime {
         allocated.map(|block| (block.address, block.requested_bytes)).collect()
     }
 
-    /// The text of the current settings, which apply to all allocators except separate ones. Empty in
-    /// a forked child.
+    /// The text of the current settings, which apply to all allocators except separate ones. Empty
+    /// in a forked child.
     #[must_use]
     pub fn allocator_settings(&self) -> String {
         if fork::is_child() {

@@ -268,7 +268,7 @@ impl Runtime {
     /// Tells `subscriber` of this runtime's tasks, except internal ones, after they ran, on their
     /// threads and without a lock, until the drop of what is returned.
     #[cfg(not(loom))]
-    pub(crate) fn watch_tasks(
+    pub fn watch_tasks(
         &self,
         subscriber: impl Fn(&TaskReport) + Send + Sync + 'static,
     ) -> TaskWatch {

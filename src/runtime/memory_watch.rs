@@ -38,7 +38,8 @@ impl Runtime {
 
     /// The allocators of all devices that have one, which watches are about. None in a forked
     /// child, as above.
-    pub(crate) fn allocators_of_devices(&self) -> Vec<Arc<CachingAllocator>> {
+    #[must_use]
+    pub fn allocators_of_devices(&self) -> Vec<Arc<CachingAllocator>> {
         if fork::is_child() {
             return Vec::new();
         }

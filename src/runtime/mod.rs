@@ -2,6 +2,7 @@
 //!
 //! * [`instance`]: [`Runtime`], with its devices, streams and counters
 //! * [`allocators`]: the caching allocators
+//! * `external_streams`: streams that other code has made with the driver
 //! * [`current`]: the current devices, streams and pools of each thread
 //! * [`guard`]: guards that make a device or stream current for a scope
 //! * [`generators`]: creates generators, and seeds the default ones
@@ -12,11 +13,13 @@
 //! * [`process_hooks`]: what others do at the begin and the end of the process's runtime
 //! * [`programs`]: compiles kernels
 //! * [`report`]: messages on standard error
+//! * `second_copy`: warns of another copy of accelrt in the process
 //! * [`streams`]: creates streams, and finds those that exist
 //! * [`shutdown`]: drain, cancel, join, report; the process's runtime shuts down at exit
 
 mod allocators;
 pub(crate) mod current;
+mod external_streams;
 mod generators;
 pub(crate) mod guard;
 mod instance;
@@ -27,6 +30,8 @@ mod pools;
 pub mod process_hooks;
 mod programs;
 pub mod report;
+#[cfg(not(loom))]
+pub mod second_copy;
 pub(crate) mod shutdown;
 mod streams;
 

@@ -174,7 +174,7 @@ static END_HANDLER: OnceLock<fn()> = OnceLock::new();
 /// Registers a function that the shutdown of the process's runtime calls first, so that a library
 /// above the runtime stops using the runtime's memory. Later registrations have no effect.
 #[cfg(not(loom))] // only the host heap calls this, which loom builds lack
-pub(crate) fn register_end_handler(handler: fn()) {
+pub fn register_end_handler(handler: fn()) {
     END_HANDLER.get_or_init(|| handler);
 }
 

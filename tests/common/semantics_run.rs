@@ -3,7 +3,8 @@
 //! How memory is accessed, and what is noted of it, is a [`Probe`]'s: one writes and compares what
 //! memory holds (`semantics_contents.rs`), another one notes what a watch is told.
 
-use crate::api::{Buffer, Device, Event, Runtime, Stream};
+use accelrt::{Buffer, Device, Event, Runtime, Stream};
+
 use crate::semantics::machine::{Access, Actor, Life, Machine, Node, WaitedFor};
 use crate::semantics::program::{self, Action, Shape};
 

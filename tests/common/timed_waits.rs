@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use accelrt::profiler::{LongWait, Profile, Trace, WaitedBy, record_function};
 use accelrt::{Buffer, Device, Error, Event, Result, Runtime, RuntimeError, Stream, Transfer};
+use accelrt_observe::profiler::{LongWait, Profile, Trace, WaitedBy, record_function};
 
 /// How long work is held, at least. The sorts are held for different times.
 const SHORTEST: Duration = Duration::from_millis(20);

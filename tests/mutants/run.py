@@ -53,7 +53,7 @@ LOOM = {
 # Cargo's integration tests that defects name.
 INTEGRATION = (
     "engine", "order", "buffer", "ffi", "conformance", "allocator", "xpu_fake", "generator",
-    "face", "foreign", "observe", "schedules",
+    "face", "foreign", "schedules",
 )  # fmt: skip
 
 # Debug assertions are among what catches a defect; line numbers are not.
@@ -159,8 +159,7 @@ class Rust:
 
     def __init__(self, target: list[str], *, is_loom: bool = False) -> None:
         """Take cargo's arguments that choose the target."""
-        is_capi = "accelrt-capi" in target
-        features = [] if is_capi else ["--features", "async,cuda,xpu"]
+        features = [] if "--package" in target else ["--features", "async,cuda,xpu"]
         self._command = ["cargo", "test", "--quiet", *features, *target]
         self._command += ["--release"] if is_loom else []
         folder = WORK / ("loom" if is_loom else "debug")
@@ -282,6 +281,8 @@ def suites() -> dict[str, Rust | Python]:
         suites[name] = Rust(["--test", name])
     for name in ("capi", "header"):
         suites[name] = Rust(["--package", "accelrt-capi", "--test", name])
+    suites["observe-lib"] = Rust(["--package", "accelrt-observe", "--lib"])
+    suites["observe"] = Rust(["--package", "accelrt-observe", "--test", "observe"])
     return suites
 
 

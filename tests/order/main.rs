@@ -5,8 +5,6 @@
 //! before what; every task numbers its start and its end. `ACCELRT_TEST_SEED=n` repeats program n
 //! (its interleaving remains the machine's), `ACCELRT_TEST_PROGRAMS=n` says how many programs run.
 
-use accelrt as api;
-
 #[path = "../common/asked.rs"]
 mod asked;
 #[path = "../semantics/failures.rs"]

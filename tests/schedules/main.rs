@@ -4,8 +4,6 @@
 //! one seed does is compared with what it does again, in this process and in another one.
 #![cfg(not(loom))] // models have no schedules
 
-use accelrt as api;
-
 #[path = "../common/asked.rs"]
 mod asked;
 #[path = "../common/hang.rs"]

@@ -96,6 +96,13 @@ impl StreamState {
         self.failures.iter().position(|it| (it.from..it.to).contains(&position))
     }
 
+    fn unsynchronized_at(&self, position: usize) -> Option<usize> {
+        self.at(position).filter(|index| {
+            let Failure { phase, synchronized_to, .. } = self.failures[*index];
+            phase != Phase::Synchronized && position > synchronized_to
+        })
+    }
+
     /// Ends an error that a call has received through a handle of a task.
     fn receive(&mut self, index: usize) -> Root {
         let failure = &mut self.failures[index];
@@ -240,11 +247,7 @@ impl Machine {
             }
             Action::HostAccess(buffer) => {
                 for (state, position) in self.streams.iter_mut().zip(&self.uses[buffer]) {
-                    let covering = state.at(*position);
-                    let reported = covering.filter(|index| {
-                        let Failure { phase, synchronized_to, .. } = state.failures[*index];
-                        phase != Phase::Synchronized && *position > synchronized_to
-                    });
+                    let reported = state.unsynchronized_at(*position);
                     raised.extend(reported.map(|index| state.receive(index)));
                 }
             }

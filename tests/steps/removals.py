@@ -61,7 +61,7 @@ def copy_without(removed: set[str], known: dict[str, dict[str, Any]], tree: Path
     manifest = tree / "Cargo.toml"
     text = manifest.read_text()
     for folder in folders:
-        text = re.sub(rf'"{folder.rstrip(os.sep)}"(, )?', "", text)
+        text = re.sub(rf'\s*"{folder.rstrip(os.sep)}",', "", text)
     for name in removed:
         text = re.sub(rf"^{name} = .*\n", "", text, flags=re.MULTILINE)
     manifest.write_text(text)

@@ -54,9 +54,7 @@ const AREAS: &[Area] = &[
     // L3, the runtime and what watches and serves it.
     area("runtime", (3, 0)),
     area("kinds", (3, 1)),
-    area("observe", (3, 1)),
     area("face", (3, 1)),
-    area("integrations", (3, 2)),
     // What other crates use.
     area("internal", (4, 1)),
 ];
@@ -227,7 +225,7 @@ mod tests {
         let allocator = "src/memory/allocator/mod.rs";
         is_wrong(allocator, "use crate::runtime::R;", "may not name runtime (L3)");
         is_wrong(allocator, "use super::buffer::B;", "may not name memory::buffer (L2)");
-        is_wrong("src/runtime/mod.rs", "use crate::integrations::I;", "may not name integrations");
+        is_wrong("src/runtime/mod.rs", "use crate::face::F;", "may not name face");
         is_wrong("src/backend/contract.rs", "use super::driver::D;", "may not name backend::driv");
         let log = "\n\nuse crate::runtime::R;";
         is_wrong("src/engine/log.rs", log, "src/engine/log.rs:3: layers:");

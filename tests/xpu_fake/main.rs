@@ -17,8 +17,6 @@ mod library;
 mod pattern;
 #[path = "../common/process.rs"]
 mod process;
-#[path = "../common/timed_waits.rs"]
-mod timed_waits;
 #[path = "../common/watchdog.rs"]
 mod watchdog;
 
@@ -33,4 +31,3 @@ mod programs;
 mod queues;
 mod refusals;
 mod support;
-mod waits;

@@ -3,8 +3,9 @@
 
 use std::mem::MaybeUninit;
 
-use accelrt::internal::{Act, CallerScope, Interrupt, Origin, fork};
+use accelrt::internal::{Interrupt, Origin, fork};
 use accelrt::{Buffer, Device, Runtime};
+use accelrt_observe::internal::{Act, CallerScope};
 
 use crate::arguments::{Growing, place, write_sized};
 use crate::device::{CDevice, limit};

@@ -7,9 +7,10 @@
 use std::ffi::{CStr, c_char, c_void};
 
 use accelrt::internal::{
-    Act, CallerScope, Checked, Class, Command, CopyAddress as Address, Details, MemoryAccess,
-    NameId, OperationKind, TaskContext,
+    Checked, Class, Command, CopyAddress as Address, Details, MemoryAccess, NameId, OperationKind,
+    TaskContext,
 };
+use accelrt_observe::internal::{Act, CallerScope};
 
 use crate::arguments::{array, null};
 use crate::last_error::guard;

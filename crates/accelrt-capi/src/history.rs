@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 use accelrt::PoolId;
 use accelrt::allocator::snapshot::TraceAction;
 use accelrt::internal::fork;
-use accelrt::memory_history::{MemoryEvent, MemoryHistory};
+use accelrt_observe::memory_history::{MemoryEvent, MemoryHistory};
 
 use crate::arguments::{Growing, place, write_all};
 use crate::device::CDevice;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use accelrt::allocator::Stat;
 use accelrt::internal::fork;
-use accelrt::memory_history::{MemoryTag, memory_tag};
 use accelrt::{MemPool, PoolId, PoolOptions};
+use accelrt_observe::memory_history::{MemoryTag, memory_tag};
 
 use crate::allocator::CStat;
 use crate::arguments::{Growing, place, text, write_all};

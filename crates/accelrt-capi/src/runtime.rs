@@ -4,9 +4,9 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 
-use accelrt::internal::{config, process_runtime};
+use accelrt::internal::{config, second_copy};
 use accelrt::kinds::KindLibrary;
-use accelrt::{DeviceKind, Error, Runtime, kinds, profiler};
+use accelrt::{DeviceKind, Error, Runtime, kinds};
 
 use crate::arguments::{Growing, place, text, write_sized, write_text};
 use crate::last_error::guard;
@@ -49,9 +49,9 @@ pub(super) fn runtime() -> Outcome<&'static Runtime> {
 #[cold]
 #[inline(never)]
 fn begin() -> Outcome<&'static Runtime> {
-    process_runtime::watch();
+    second_copy::watch();
     accelrt_testing::watch_environment();
-    profiler::watch_environment();
+    accelrt_mkl::watch_environment();
     load_kinds()?;
     Ok(Runtime::of_process()?)
 }

@@ -15,10 +15,9 @@ use pyo3::prelude::*;
 /// The native part of accelrt.
 #[pymodule]
 mod _core {
-    use accelrt::internal::{
-        ProcessHooks, dylib, process_hooks, process_runtime, set_function_names,
-    };
-    use accelrt::{Runtime, profiler};
+    use accelrt::Runtime;
+    use accelrt::internal::{ProcessHooks, dylib, process_hooks, second_copy};
+    use accelrt_observe::internal::set_function_names;
     use pyo3::prelude::*;
 
     use super::integrations::verbose::library_folder;
@@ -111,9 +110,9 @@ mod _core {
         errors::add_attributes(module)?;
         set_function_names(name_at);
         outside_kinds::load_named();
-        process_runtime::watch();
+        second_copy::watch();
         accelrt_testing::watch_environment();
-        profiler::watch_environment();
+        accelrt_mkl::watch_environment();
         history::watch_environment();
         let num_running = crate::launch::host_task::num_running;
         process_hooks::register(ProcessHooks { begin, num_running, ..ProcessHooks::default() });

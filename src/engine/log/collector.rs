@@ -401,7 +401,8 @@ pub(crate) fn shortened(runtime: u64) -> u32 {
 
 /// A reading of the clock for a record; 0 in models, which have no clock.
 #[inline]
-pub(crate) fn now() -> u64 {
+#[must_use]
+pub fn now() -> u64 {
     if cfg!(loom) { 0 } else { Clock::get().now_ticks() }
 }
 

@@ -8,7 +8,7 @@ use crate::base::fork;
 use crate::base::spin::SpinMutex;
 
 /// The text of [`NameId::TOO_MANY`].
-pub(crate) const TOO_MANY_NAMES: &str = "(too many names)";
+pub const TOO_MANY_NAMES: &str = "(too many names)";
 
 /// The number of a name in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -37,13 +37,13 @@ impl Drop for CurrentThread {
 
 /// True while some subscription of this process asks for one of these.
 #[inline]
-pub(crate) fn is_wanted(wants: Wants) -> bool {
+pub fn is_wanted(wants: Wants) -> bool {
     LOG.get().is_some_and(|log| log.is_wanted(wants))
 }
 
 /// Writes a record of this thread. A thread whose variables were dropped hands it over without a
 /// ring, and so without its number. Nothing is written in a forked child.
-pub(crate) fn write(record: &LogRecord) {
+pub fn write(record: &LogRecord) {
     if let Some(log) = LOG.get() {
         Writer(log).write(record);
     }
@@ -101,7 +101,8 @@ pub(super) fn add(records: &[LogRecord]) {
 }
 
 /// True while devices have not done all tasks whose records are wanted. Asks their drivers.
-pub(crate) fn has_unfinished_device_tasks() -> bool {
+#[must_use]
+pub fn has_unfinished_device_tasks() -> bool {
     !fork::is_child() && device_times::poll()
 }
 
@@ -132,7 +133,7 @@ pub fn subscribe(
 
 impl ProcessSubscription {
     /// As [`Self::take`], without a question to drivers: under an allocator's lock.
-    pub(crate) fn take_written(&self) -> Taken {
+    pub fn take_written(&self) -> Taken {
         self.0.as_ref().filter(|_| !fork::is_child()).map(Subscription::take).unwrap_or_default()
     }
 

@@ -125,7 +125,7 @@ pub struct LogRecord {
     /// The writing thread: a number of its own in this process.
     pub thread: u32,
     /// The runtime's id, whose higher bits are cut off.
-    pub(crate) runtime: u32,
+    pub runtime: u32,
     /// The id of the stream.
     pub stream_id: u64,
     /// The number of the task in its stream.
@@ -156,8 +156,10 @@ impl Label {
 
     pub(crate) const NONE: Self = Self::of(NameId::NONE);
 
+    /// The label of a name.
     #[inline]
-    pub(crate) const fn of(name: NameId) -> Self {
+    #[must_use]
+    pub const fn of(name: NameId) -> Self {
         Self(name.number())
     }
 
@@ -178,13 +180,18 @@ impl Label {
 /// The point of another stream that a wait waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedSource {
+    /// The device of the stream.
     pub device: Device,
+    /// The number of the stream on its device.
     pub stream_id: u64,
+    /// The place of the task on its stream.
     pub ticket: u64,
 }
 
 impl LogRecord {
-    pub(crate) const fn new(kind: RecordKind, operation: OperationKind) -> Self {
+    /// A record without a stream, times and bytes.
+    #[must_use]
+    pub const fn new(kind: RecordKind, operation: OperationKind) -> Self {
         Self {
             kind,
             operation,
@@ -201,7 +208,8 @@ impl LogRecord {
         }
     }
 
-    pub(crate) fn set_source(&mut self, source: &RecordedSource) {
+    /// Sets the task that a wait is for.
+    pub fn set_source(&mut self, source: &RecordedSource) {
         self.label = Label::of_source(source.device);
         (self.address, self.bytes) = (source.stream_id, source.ticket);
     }

@@ -54,7 +54,8 @@ pub struct StreamCore {
     pub on_host: bool,
     /// The runtime that the stream belongs to.
     pub lifecycle: Arc<Lifecycle>,
-    pub(crate) progress: Arc<Progress>,
+    /// The tasks that are retired and done.
+    pub progress: Arc<Progress>,
     pub(crate) history: Arc<History>,
     /// The failures that no call has ended yet.
     pub failures: Failures,
@@ -137,6 +138,12 @@ impl StreamCore {
     pub(crate) fn note_wait(&self, ticket: u64, source: &Self, until: u64) {
         let point = Point { progress: Arc::clone(&source.progress), ticket: until };
         self.history.join(ticket, &point, source.history.at(until).as_deref());
+    }
+
+    /// The device and the number of the stream.
+    #[must_use]
+    pub fn name(&self) -> (Device, u64) {
+        (self.identity.device, self.identity.id)
     }
 
     /// A number that no other stream of this process has.

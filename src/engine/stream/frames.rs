@@ -68,7 +68,8 @@ pub(crate) fn is_inside(stream_key: u64) -> bool {
 }
 
 /// The keys of the streams whose tasks this thread executes, innermost first.
-pub(crate) fn streams() -> Vec<u64> {
+#[must_use]
+pub fn streams() -> Vec<u64> {
     frames().map(|frame| frame.stream_key).collect()
 }
 

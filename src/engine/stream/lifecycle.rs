@@ -27,7 +27,7 @@ const WATCHED: usize = 4;
 #[derive(Debug)]
 pub struct Lifecycle {
     /// Identifies the runtime in this process.
-    pub(crate) runtime: u64,
+    pub runtime: u64,
     phase: AtomicUsize,
     /// The number of tasks queued in one stream above which enqueueing helps or waits.
     pub(crate) stream_task_limit: u64,

@@ -38,15 +38,18 @@ thread_local! {
 /// Bytes of an allocation, and how they are used.
 #[derive(Clone, Debug)]
 pub struct UsedBytes {
-    pub(crate) runtime: u64,
+    /// The number of the runtime.
+    pub runtime: u64,
     /// The key of the allocation's home stream.
-    pub(crate) home: u64,
-    pub(crate) address: u64,
-    pub(crate) bytes: usize,
+    pub home: u64,
+    /// The first byte of the allocation.
+    pub address: u64,
+    /// The size of the allocation.
+    pub bytes: usize,
     /// The part that is used.
-    pub(crate) range: Range<usize>,
+    pub range: Range<usize>,
     /// `None` when the direction is unknown.
-    pub(crate) writes: Option<bool>,
+    pub writes: Option<bool>,
 }
 
 /// The memory that a task was given, apart from what its command knows.
@@ -76,17 +79,24 @@ pub struct Place {
 }
 
 /// A task that gets its ticket.
-pub(crate) struct WatchedEnqueue<'a> {
-    pub(crate) stream: &'a StreamCore,
-    pub(crate) operation: OperationKind,
-    pub(crate) details: Details,
-    pub(crate) memory: NextUses,
-    pub(crate) place: Place,
+#[expect(missing_debug_implementations, reason = "a stream has none")]
+pub struct WatchedEnqueue<'a> {
+    /// The stream of the task.
+    pub stream: &'a StreamCore,
+    /// The sort of the task.
+    pub operation: OperationKind,
+    /// The addresses and sizes that the task has.
+    pub details: Details,
+    /// What the caller has said of its memory.
+    pub memory: NextUses,
+    /// Where the caller is.
+    pub place: Place,
 }
 
 /// What happens apart from tasks.
 #[derive(Clone)]
-pub(crate) enum Told<'a> {
+#[expect(missing_debug_implementations, reason = "a stream has none")]
+pub enum Told<'a> {
     /// The first stream waits for the second one's task; `None` of an event without a record, whose
     /// id follows.
     Wait(&'a StreamCore, Option<(&'a StreamCore, u64)>, u64),
@@ -100,26 +110,30 @@ pub(crate) enum Told<'a> {
     Skip(&'a StreamCore, u64),
     /// The host knows that every recorded use of the allocation is over; it may take a view next.
     HostWaitForUses(UsedBytes, bool),
+    /// The host reads or writes the bytes.
     HostAccess(UsedBytes),
     /// The stream's tasks until now may use the allocation.
     RecordedUse(UsedBytes, &'a StreamCore),
+    /// A buffer got this memory.
     Allocation(UsedBytes),
+    /// A buffer gave this memory back.
     Free(UsedBytes),
     /// These bytes from an address on leave their allocator: what comes there is another's memory.
     Departure(u64, usize),
 }
 
 /// Receives what happens. Its locks rank last: it calls nothing of the engine.
-pub(crate) trait OrderWatcher: Sync {
+pub trait OrderWatcher: Sync {
     /// Where this thread is. Called without a lock.
     fn place(&self) -> Place;
     /// Calls `push` once, for the ticket.
     fn enqueue(&self, task: WatchedEnqueue<'_>, push: &mut dyn FnMut() -> u64);
+    /// Called for each of the other events.
     fn tell(&self, told: Told<'_>);
 }
 
 /// Turns it on or off. All callers pass one watcher.
-pub(crate) fn switch(watcher: &'static dyn OrderWatcher, is_on: bool) {
+pub fn switch(watcher: &'static dyn OrderWatcher, is_on: bool) {
     WATCHER.get_or_init(|| watcher);
     IS_ON.store(is_on, Ordering::Relaxed); // what races with this may be told of or not
 }
@@ -134,9 +148,10 @@ fn watcher() -> Option<&'static dyn OrderWatcher> {
     WATCHER.get().copied().filter(|_| is_on() && !crate::base::fork::is_child())
 }
 
+/// Tells the watcher, if it is on.
 #[cold]
 #[inline(never)]
-pub(crate) fn tell(told: Told<'_>) {
+pub fn tell(told: Told<'_>) {
     if let Some(watcher) = watcher() {
         watcher.tell(told);
     }

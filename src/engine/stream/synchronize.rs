@@ -2,8 +2,8 @@
 //!
 //! | synchronise | ends the error |
 //! |---|---|
-//! | of one stream, without a limit of time | at its task ([`Ends::AtTask`]): the consumer clears it |
-//! | with a limit, by a future, of several streams | when it is raised ([`Ends::WhenRaised`]) |
+//! | of one stream, without a limit of time | at its task ([`ErrorEnd::AtTask`]): the consumer clears it |
+//! | with a limit, by a future, of several streams | when it is raised ([`ErrorEnd::WhenRaised`]) |
 //!
 //! A synchronise that may be given up must not let later tasks run before its caller has the error.
 //! An error that the consumer clears goes to every synchronise in progress. The last one that gives
@@ -62,7 +62,7 @@ impl SyncPoint {
 
 /// When a synchronise ends the stream's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ends {
+pub(crate) enum ErrorEnd {
     AtTask,
     WhenRaised,
 }
@@ -102,7 +102,7 @@ impl Command<TaskContext> for Reopen {
 pub(crate) struct Pending {
     point: Arc<SyncPoint>,
     ticket: u64,
-    ends: Ends,
+    ends: ErrorEnd,
     /// The log keeps errors that were cleared: they may be put back.
     _log: RetainingStream,
 }
@@ -145,7 +145,7 @@ impl StreamCore {
         if is_quiet || self.synchronize_by_helping(until, issued_after, interrupt)? {
             return Ok(());
         }
-        let ends = if interrupt.has_limit() { Ends::WhenRaised } else { Ends::AtTask };
+        let ends = if interrupt.has_limit() { ErrorEnd::WhenRaised } else { ErrorEnd::AtTask };
         let pending = self.begin_synchronize(ends, !interrupt.has_limit())?;
         self.await_synchronized(&pending, interrupt)?;
         let UnraisedErrors { errors, num_forgotten } = self.take_pending(&pending, issued_after);
@@ -255,13 +255,13 @@ impl StreamCore {
     /// blocks, which waits with a limit and futures must not do.
     pub(crate) fn begin_synchronize(
         self: &Arc<Self>,
-        ends: Ends,
+        ends: ErrorEnd,
         is_throttled: bool,
     ) -> Result<Pending> {
         let (point, log) = (SyncPoint::new(), RetainingStream::new(self));
         // Listed before the enqueue, so that the consumer of the task finds the point in the list.
         self.synchronizing.lock().push(Arc::clone(&point));
-        let task = Synchronize((ends == Ends::AtTask).then(|| Arc::clone(&point)));
+        let task = Synchronize((ends == ErrorEnd::AtTask).then(|| Arc::clone(&point)));
         let entered = if is_throttled {
             self.enqueue(task, Checked)
         } else {
@@ -292,7 +292,7 @@ impl StreamCore {
         pending: &Pending,
         issued_after: u64,
     ) -> UnraisedErrors {
-        if pending.ends == Ends::AtTask {
+        if pending.ends == ErrorEnd::AtTask {
             return self.take_after(issued_after, u64::MAX, pending.point.take());
         }
         self.remove_point(&pending.point);
@@ -365,7 +365,7 @@ pub(crate) fn synchronize_all(
     streams.iter().try_for_each(|stream| stream.check_wait()).map_err(Ok)?;
     let start = |stream: &Arc<StreamCore>| {
         let is_busy = !stream.is_quiet(0);
-        is_busy.then(|| stream.begin_synchronize(Ends::WhenRaised, !interrupt.has_limit()))
+        is_busy.then(|| stream.begin_synchronize(ErrorEnd::WhenRaised, !interrupt.has_limit()))
     };
     let begun: Vec<_> = streams.iter().map(start).collect(); // all, before the first wait
     let (mut waited, mut obstacle) = (Vec::new(), None);
@@ -434,7 +434,7 @@ impl SynchronizeFuture {
             stream.tell_waited(stream.pushed(), true, &Ok(()));
             return Ok(Self(None));
         }
-        let pending = stream.begin_synchronize(Ends::WhenRaised, false)?;
+        let pending = stream.begin_synchronize(ErrorEnd::WhenRaised, false)?;
         let task = TaskFuture::new(stream, pending.ticket);
         Ok(Self(Some(Inherited::new(Abandoning { task, issued_after, pending: Some(pending) }))))
     }

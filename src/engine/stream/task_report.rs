@@ -27,12 +27,13 @@ use crate::queue::{Class, Entry};
 
 /// The report about one executed task, for immediate subscriptions.
 #[derive(Clone, Debug)]
-pub(crate) struct TaskReport {
+pub struct TaskReport {
     /// As the log gets it: the times are the host's.
-    pub(crate) record: LogRecord,
-    pub(crate) details: Details,
+    pub record: LogRecord,
+    /// The addresses and sizes that the task has.
+    pub details: Details,
     /// Of a driver's task, the device's.
-    pub(crate) time: Duration,
+    pub time: Duration,
 }
 
 /// A watch of the tasks of one runtime, which ends with its drop. See `Lifecycle::watch`.

@@ -127,7 +127,9 @@ impl CachingAllocator {
     /// Creates the allocator of a process's host heap, under policy `native`. Programs keep
     /// addresses alone, so a free finds its piece by the address (`native::by_address`).
     #[cfg(not(loom))]
-    pub(crate) fn heap(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn heap(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
         Self::of_host(backend, device, config, Purpose::Heap)
     }
 

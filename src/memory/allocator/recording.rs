@@ -50,8 +50,11 @@ impl CachingAllocator {
         self.is_recorded.store(recorded.is_some(), Ordering::Relaxed);
     }
 
+    /// True while a log is told what the allocator does.
+    #[doc(hidden)]
+    #[must_use]
     #[inline]
-    pub(crate) fn is_recorded(&self) -> bool {
+    pub fn is_recorded(&self) -> bool {
         self.is_recorded.load(Ordering::Relaxed) // see `record`
     }
 

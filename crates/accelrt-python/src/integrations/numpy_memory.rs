@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, c_char, c_uint, c_void};
 
-use accelrt::internal::{Functions, host_heap};
+use accelrt_mkl::internal::{Functions, host_heap};
 use pyo3::exceptions::{PyImportError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::prelude::*;

@@ -4,8 +4,9 @@ use std::io;
 use std::path::PathBuf;
 
 use accelrt::Runtime;
-use accelrt::internal::{LockRank, Mutex, OpenRange, begin_range};
-use accelrt::profiler::{
+use accelrt::internal::{LockRank, Mutex};
+use accelrt_observe::internal::{OpenRange, begin_range};
+use accelrt_observe::profiler::{
     DeviceUse, KeyAverage, LongWait, Profile, ProfileOptions, SortKey, StreamUse, Trace, WaitedBy,
 };
 use pyo3::exceptions::{PyOSError, PyValueError};

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use accelrt::Runtime;
-use accelrt::internal::{
-    FindingKind, Found, FoundUse, LockRank, Mutex, OpenAccess, Place, Sanitizer, fork, order_watch,
-    watch,
-};
+use accelrt::internal::{LockRank, Mutex, Place, fork, order_watch};
+use accelrt_observe::internal::{Found, FoundUse, OpenAccess, Sanitizer, watch};
+use accelrt_observe::sanitizer::FindingKind;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use accelrt::internal::{
-    LockRank, MklAllocator, Mutex, VerboseLine, VerboseLogReader, VerboseParser, VerboseRecord,
+use accelrt::internal::{LockRank, Mutex};
+use accelrt_mkl::internal::{
+    MklAllocator, VerboseLine, VerboseLogReader, VerboseParser, VerboseRecord,
     cudnn_version as cudnn, openmp,
 };
-use accelrt::{VerboseCapture, VerboseLibrary, VerboseScope};
+use accelrt_mkl::{VerboseCapture, VerboseLibrary, VerboseScope};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;

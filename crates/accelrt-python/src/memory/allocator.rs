@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use accelrt::allocator::{DurationStat, Stat, Statistics};
-use accelrt::internal::{Interrupt, Moment, fork, host_heap};
+use accelrt::internal::{Interrupt, Moment, fork};
 use accelrt::{
     AllocatorConfig, CachingAllocator, Device, Error, MemPool, PoolId, PoolOptions, Runtime,
 };
+use accelrt_mkl::internal::host_heap;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyList};

@@ -7,10 +7,11 @@ use std::time::UNIX_EPOCH;
 
 use accelrt::allocator::snapshot::TraceAction;
 use accelrt::internal::{
-    AllocationContext, KnownBlock, LockRank, Moment, Mutex, config, fork, output_file, report,
+    AllocationContext, KnownBlock, LockRank, Moment, Mutex, config, fork, report,
 };
-use accelrt::memory_history::{MemoryEvent, MemoryHistory, RangeHistory};
 use accelrt::{CachingAllocator, Device, DeviceKind, Error, MemoryError, Runtime};
+use accelrt_observe::internal::output_file;
+use accelrt_observe::memory_history::{MemoryEvent, MemoryHistory, RangeHistory};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -226,12 +227,11 @@ pub(crate) fn take_memory_snapshot<'py>(
     };
     let allocators: Vec<_> = (0..count).map(allocator).collect::<PyResult<_>>()?;
     let existing: Vec<&CachingAllocator> = allocators.iter().flatten().map(|it| &**it).collect();
-    let (moments, num_lost) = match &recording {
-        Some(recording) => recording.history.moments(&existing),
-        None => {
-            let moment = |it: &&CachingAllocator| (it.moment(None, || ()), Vec::new());
-            (existing.iter().map(moment).collect(), 0)
-        }
+    let (moments, num_lost) = if let Some(recording) = &recording {
+        recording.history.moments(&existing)
+    } else {
+        let moment = |it: &&CachingAllocator| (it.moment(None, || ()), Vec::new());
+        (existing.iter().map(moment).collect(), 0)
     };
     let mut moments = moments.into_iter();
     for (index, allocator) in allocators.iter().enumerate() {

@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 
 use accelrt::allocator::snapshot::{BlockInfo, SegmentInfo, TraceAction};
 use accelrt::internal::{AllocationContext, StackId};
-use accelrt::memory_history::MemoryEvent;
+use accelrt_observe::memory_history::MemoryEvent;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 

@@ -13,7 +13,8 @@ use std::mem::ManuallyDrop;
 use std::ops::{ControlFlow, Deref};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use accelrt::internal::{Act, SpinGuard, SpinMutex, StackId, callers, exchange_stack, watch};
+use accelrt::internal::{SpinGuard, SpinMutex, StackId, exchange_stack};
+use accelrt_observe::internal::{Act, callers, watch};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pyo3::{ffi, intern};

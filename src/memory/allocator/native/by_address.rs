@@ -11,7 +11,7 @@ use crate::memory::allocator::request::Request;
 impl CachingAllocator {
     /// Allocates at least `bytes` bytes, aligned to 64. `None` when memory is short.
     #[inline]
-    pub(crate) fn give(&self, bytes: usize) -> Option<usize> {
+    pub fn give(&self, bytes: usize) -> Option<usize> {
         let block = self.allocate(Request::new(bytes.max(1), 0)).ok()?;
         let address = to_usize(block.address());
         if let Some(Mark::Block(_)) = block.handle().mark() {
@@ -24,7 +24,7 @@ impl CachingAllocator {
     /// of a larger piece; after the memory was handed out again it ends the new use. False when no
     /// piece in use begins at the address, `None` when this allocator has no memory there.
     #[inline]
-    pub(crate) fn free_at(&self, address: usize) -> Option<bool> {
+    pub fn free_at(&self, address: usize) -> Option<bool> {
         let Some(owner) = self.addresses().at(address) else {
             return self.has_memory_at(address).then_some(false);
         };
@@ -43,7 +43,7 @@ impl CachingAllocator {
     }
 
     /// Returns the size of the piece that begins at an address; `None` when none does.
-    pub(crate) fn usable_bytes_at(&self, address: usize) -> Option<usize> {
+    pub fn usable_bytes_at(&self, address: usize) -> Option<usize> {
         Some(self.addresses().at(address)?.piece(address)?.1)
     }
 

@@ -1,0 +1,80 @@
+//! The profile of a whole process, which `ACCELRT_PROFILE` asks for.
+
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use accelrt::Runtime;
+use accelrt::internal::{LockRank, Mutex, ProcessHooks, process_hooks, report};
+
+use crate::output_file;
+use crate::profiler::Profile;
+
+/// How long the end of the process waits for the times of devices.
+const DEVICES: Duration = Duration::from_millis(100);
+
+struct Running {
+    profile: Profile,
+    file: String,
+    captures: Captures,
+}
+
+/// Captures of the calls of libraries, for the profile of a process.
+#[derive(Default)]
+#[expect(missing_debug_implementations, reason = "running captures have none")]
+pub struct Captures {
+    /// Values whose drops end the captures.
+    pub running: Vec<Box<dyn Send>>,
+    /// The reasons for captures that are missing.
+    pub refusals: Vec<String>,
+}
+
+/// Begins captures when a profile begins.
+pub(crate) type BeginCaptures = fn() -> Captures;
+
+static BEGIN_CAPTURES: OnceLock<BeginCaptures> = OnceLock::new();
+
+/// The profile, from the begin of the process's runtime to its shutdown.
+static PROFILE: Mutex<Option<Running>> = Mutex::new(LockRank::Runtime, None);
+
+/// Lets `ACCELRT_PROFILE=FILE` profile the process's runtime from its first use to its shutdown,
+/// which writes the trace to the file, unless nothing happened. Called before that first use;
+/// accelrt's Python module does. Later calls have no effect.
+pub fn watch_environment() {
+    watch_environment_with(Captures::default);
+}
+
+/// As [`watch_environment`], for profiles with calls of libraries.
+#[doc(hidden)]
+pub fn watch_environment_with(begin_captures: BeginCaptures) {
+    BEGIN_CAPTURES.get_or_init(|| {
+        process_hooks::register(ProcessHooks { begin, end, ..ProcessHooks::default() });
+        begin_captures
+    });
+}
+
+fn begin(runtime: &Runtime) {
+    let Some(file) = runtime.config().profile.clone() else { return };
+    let captures = BEGIN_CAPTURES.get().map(|begin_captures| begin_captures()).unwrap_or_default();
+    if let Err(refusal) = output_file::check(Path::new(&file)) {
+        report::line(&format!("the profile cannot be written to {file}: {refusal}"));
+    }
+    let profile = Profile::start(runtime);
+    let earlier = PROFILE.lock().replace(Running { profile, file, captures });
+    drop(earlier);
+}
+
+/// Returns what is to be told about what could not be captured or written.
+fn end() -> Option<String> {
+    let running = PROFILE.lock().take()?;
+    let Running { profile, file, captures: Captures { running, mut refusals } } = running;
+    let trace = profile.stop_after_devices(DEVICES);
+    drop(running);
+    // A process that did nothing here, as one that only reads a trace, leaves the file to others.
+    if !trace.is_empty()
+        && let Err(refusal) = trace.export_chrome_trace(&file)
+    {
+        refusals.push(format!("the profile could not be written to {file}: {refusal}"));
+    }
+    (!refusals.is_empty()).then(|| refusals.join("; "))
+}
