@@ -13,7 +13,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 comma := ,
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 # Every feature compiles without the others.
-EACH_FEATURE := cuda xpu conformance
+EACH_FEATURE := cuda xpu
 # What Rust tests are built with: their binaries cannot link the interpreter's library everywhere.
 TEST_FEATURES := async,cuda,xpu
 # Optimised builds of tests: without link-time optimisation, which would be paid for each binary.

@@ -51,7 +51,7 @@ struct Pair {
 /// | `span_ns` | sufficient for |
 /// |---|---|
 /// | 0 | nothing: the rate was not measured |
-/// | from [`Clock::CONVERSION_SPAN_NS`] | [`Clock::ticks_between_ns`], to a few millionths |
+/// | from `Clock::CONVERSION_SPAN_NS` | `Clock::ticks_between_ns`, to a few millionths |
 #[derive(Debug)]
 pub struct Clock {
     /// A [`ClockSource`]: `real`, or `Virtual`.
@@ -133,7 +133,7 @@ impl Clock {
     }
 
     /// Converts many readings at one rate: each to the nanoseconds since the reading `origin`,
-    /// negative when it was taken before. Otherwise as [`Clock::ticks_between_ns`].
+    /// negative when it was taken before. Otherwise as `Clock::ticks_between_ns`.
     pub fn converter(&self, origin: u64) -> impl Fn(u64) -> i64 {
         let is_virtual = origin & Self::VIRTUAL != 0;
         let rate = if is_virtual { Self::RATE_ONE } else { self.rate(Self::CONVERSION_SPAN_NS) };

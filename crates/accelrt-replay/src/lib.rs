@@ -3,11 +3,11 @@
 //! * [`Events`]: recorded requests and frees: a slice of [`Operation`]s, an [`EventTable`] in a
 //!   file, or the trace of a snapshot ([`operations`])
 //! * [`Accounting`]: makes an allocator whose addresses are only numbers
-//! * [`Replay`], [`replay`], [`replay_all`]: run events on an allocator and return
+//! * [`Replay`], [`replay()`], [`replay_all`]: run events on an allocator and return
 //!   [`ReplayFigures`]
-//! * [`survey`], [`timeline`]: sizes and peaks, and the memory in use over time
-//! * [`minimum`]: the smallest capacity on which a recording completes
-//! * [`check`], [`rewind`]: whether an allocator takes the decisions that were recorded
+//! * [`survey()`], [`timeline`]: sizes and peaks, and the memory in use over time
+//! * [`minimum()`]: the smallest capacity on which a recording completes
+//! * [`check()`], [`rewind()`]: whether an allocator takes the decisions that were recorded
 //! * [`failed_request`]: the request that ran out of memory
 //!
 //! A pass over a recording hands its events on in batches and keeps none, so its memory grows with

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::base::fork;
 use crate::base::spin::SpinMutex;
 
-/// The text of [`NameId::TOO_MANY`].
+/// The text of `NameId::TOO_MANY`.
 pub const TOO_MANY_NAMES: &str = "(too many names)";
 
 /// The number of a name in this process.

@@ -156,7 +156,7 @@ impl StreamCore {
         self.sender.pushed()
     }
 
-    /// Hands the stream to the backend, after the consumer lock has returned [`Next::Schedule`].
+    /// Hands the stream to the backend, after the consumer lock has returned `Next::Schedule`.
     #[cold]
     #[inline(never)]
     pub fn submit(self: &Arc<Self>) {

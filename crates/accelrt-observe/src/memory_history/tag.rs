@@ -22,7 +22,7 @@ pub struct MemoryTag {
 /// There are 65,535 names in a process, of tags, threads and ranges together; what comes behind has
 /// no tag.
 ///
-/// [`CachingAllocator::tag_statistics`]: crate::allocator::CachingAllocator::tag_statistics
+/// [`CachingAllocator::tag_statistics`]: accelrt::allocator::CachingAllocator::tag_statistics
 pub fn memory_tag(name: &str) -> MemoryTag {
     let tag = if name.is_empty() { NameId::NONE } else { NameId::of(name) };
     MemoryTag { before: exchange_tag(tag), thread: PhantomData }
