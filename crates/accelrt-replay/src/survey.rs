@@ -110,7 +110,7 @@ pub fn timeline(
     events: &(impl Events + ?Sized),
     points: usize,
 ) -> Result<Timeline, TraceError> {
-    let reserved_bytes = || to_usize(allocator.statistics().reserved_bytes.all.current);
+    let reserved_bytes = || to_usize(allocator.reserved_bytes_so_far());
     let mut replay = Replay::new(allocator);
     let mut reserved = reserved_bytes();
     let (mut runs, mut index) = (Runs::new(points), 0);

@@ -291,7 +291,17 @@ fn no_minimum_is_found_beyond_the_largest_capacity() {
 
 #[test]
 fn a_timeline_keeps_the_peaks_in_any_number_of_points() {
-    let mut numbers = Numbers::new(seed());
+    check_timelines(seed());
+}
+
+/// Statistics count what threads keep, which changes later decisions of policy `native`.
+#[test]
+fn a_timeline_decides_as_its_replay() {
+    check_timelines(9_390_221_106_636_060_951);
+}
+
+fn check_timelines(seed: u64) {
+    let mut numbers = Numbers::new(seed);
     let events = random_events(&mut numbers, 400);
     for settings in POLICIES {
         let of = |points| {
