@@ -295,7 +295,9 @@ def main() -> int:
     sys.stdout.writelines(changed)
     wrong = complaints(crates)
     if changed:
-        wrong.append(f"{listed} does not match the crates: look at the change, then `make public-items`")
+        wrong.append(
+            f"{listed} does not match the crates: look at the change, then `make public-items`"
+        )
     for line in wrong:
         print(line, file=sys.stderr)
     return 1 if wrong else 0

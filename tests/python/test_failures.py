@@ -614,7 +614,7 @@ def raise_value_error(text: str) -> None:
     raise ValueError(text)
 
 
-async def give_up_await(stream: accelrt.Stream, meanwhile: Callable[[], None]) -> None:
+async def give_up_await(stream: accelrt.Stream, meanwhile: Callable[[], object]) -> None:
     """Cancel an `await stream` while the event loop is busy and the stream has failed."""
 
     async def wait() -> None:
@@ -633,7 +633,7 @@ async def give_up_await(stream: accelrt.Stream, meanwhile: Callable[[], None]) -
     await asyncio.wait([waiting])
 
 
-def give_up_device(stream: accelrt.Stream, meanwhile: Callable[[], None]) -> None:
+def give_up_device(stream: accelrt.Stream, meanwhile: Callable[[], object]) -> None:
     """Let a synchronise of the device time out because of another stream."""
     slow = accelrt.Stream(stream.device, dedicated=True)
     stream.launch_host(raise_value_error, "first")
