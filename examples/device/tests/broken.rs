@@ -10,9 +10,9 @@ use accelrt::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo, PointerOwner,
     PriorityRange, StreamHandle, Turn, Work,
 };
-use accelrt_testing::conformance::verdict;
 use accelrt::{DeviceKind, Result};
 use accelrt_example_device::{Npu, TYPE_CODE};
+use accelrt_testing::conformance::verdict;
 
 /// What a variant does instead of its word.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,8 +1,8 @@
 //! The kind against the conformance kit, and in a program as any user of accelrt writes it.
 
-use accelrt_testing::conformance::Subject;
 use accelrt::{Config, Device, DeviceKind, Error, FloatType, RawType, Runtime};
 use accelrt_example_device::{Npu, TYPE_CODE, backend, register};
+use accelrt_testing::conformance::Subject;
 
 fn npu() -> Subject {
     let kind = DeviceKind::register("npu", TYPE_CODE).unwrap();
