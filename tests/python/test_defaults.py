@@ -18,6 +18,11 @@ MODULES = (
     "accelrt.dask",
 )
 DEFAULTS = """\
+accelrt.MemoryReport.table(row_limit=20)
+accelrt.fork_rng(enabled=True)
+accelrt.host_access(writes=True)
+accelrt.inference_mode(mode=True)
+accelrt.verbose(capture=False)
 accelrt.accelerator.MemPool(use_on_oom=False, no_split=False)
 accelrt.accelerator.current_accelerator(check_available=False)
 accelrt.accelerator.index_of(optional=True)
@@ -30,7 +35,6 @@ accelrt.profiler.KeyAverages.table(row_limit=100)
 accelrt.profiler.profile(verbose=False, profile_memory=False)
 accelrt.profiler.profile.longest_waits(count=10)
 accelrt.sanitizer.Report(suppress=())
-accelrt.sanitizer.host_access(writes=True)
 accelrt.sanitizer.watch(suppress=(), action='report')
 accelrt.testing.each_fault(call='any')
 accelrt.testing.schedule(strategy='random', depth=3, steps=1000)
@@ -45,6 +49,9 @@ accelrt.dask.profile(memory_history=False)
 
 def functions(owner: object, prefix: str) -> Iterator[tuple[str, object]]:
     """Yield the functions in Python of a module or a class, with their names."""
+    if inspect.ismodule(owner):
+        for name in dir(owner):
+            getattr(owner, name)  # what is loaded at its first use
     for name, value in sorted(vars(owner).items()):
         if not str(getattr(value, "__module__", "")).startswith("accelrt"):
             continue

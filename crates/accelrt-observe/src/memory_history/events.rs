@@ -120,8 +120,8 @@ impl MemoryHistory {
     }
 
     /// The segments of allocators, and for each the events of its device that led to them; then how
-    /// many older events are lost. All devices together have at most as many events as the history
-    /// keeps, the newest.
+    /// many older events are lost. Up to the moment of the first allocator, all devices together
+    /// have as many events as the history keeps, the newest.
     #[doc(hidden)]
     pub fn moments(
         &self,
@@ -151,12 +151,12 @@ impl MemoryHistory {
             records.iter().rposition(is_marker).map_or(records.len(), |index| index + 1)
         };
         let ends: Vec<_> = taken.iter().map(|(_, marker, _)| end_of(*marker)).collect();
-        let end = ends.iter().copied().max().unwrap_or(records.len());
-        let begin = end.saturating_sub(self.most_events);
+        let first_end = ends.iter().copied().min().unwrap_or(records.len());
+        let begin = first_end.saturating_sub(self.most_events);
         let moments = taken.into_iter().zip(allocators).zip(ends);
         let moments = moments.map(|(((moment, _, _), allocator), end)| {
             let of_device = |record: &&MemoryRecord| record.device == allocator.device();
-            let events = records.range(begin.min(end)..end).filter(of_device);
+            let events = records.range(begin..end).filter(of_device);
             (moment, events.map(|record| self.event(record)).collect())
         });
         let moments = moments.collect();
