@@ -1,4 +1,4 @@
-//! Observers of whole programs: waits in profiles, schedules, and forks while memory is recorded.
+//! Observers of whole programs: waits in profiles, and forks while memory is recorded.
 
 use std::time::Duration;
 
@@ -7,10 +7,6 @@ mod child;
 mod fork;
 #[path = "../../../../tests/common/process.rs"]
 mod process;
-mod schedules;
-#[path = "../../../../tests/schedules/support.rs"]
-#[expect(dead_code, reason = "other suites use the rest")]
-mod support;
 #[path = "../../../../tests/common/timed_waits.rs"]
 mod timed_waits;
 mod waits;

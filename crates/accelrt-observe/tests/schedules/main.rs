@@ -1,4 +1,4 @@
-//! The race detector under a schedule.
+//! The race detector under a schedule, whose virtual clock other tests must not see.
 #![expect(unsafe_code, reason = "fills in the order of one stream alone")]
 
 use std::sync::Arc;
@@ -7,6 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use accelrt::{Buffer, Device, Stream};
 use accelrt_observe::sanitizer::Watch;
 use accelrt_testing::Schedule;
+
+#[path = "../../../../tests/schedules/support.rs"]
+#[expect(dead_code, reason = "other suites use the rest")]
+mod support;
 
 use crate::support::World;
 
