@@ -25,7 +25,7 @@ use crate::events::{Operation, ReplayFigures};
 /// let allocator = accounting.allocator()?;
 /// let block = allocator.allocate(Request::new(3 << 20, 0))?; // no memory is used
 /// assert_eq!(allocator.statistics().reserved_bytes.all.current, 4 << 20);
-/// allocator.free(block)?;
+/// allocator.free(block).expect("it is the allocator's own");
 /// # Ok::<(), accelrt::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
