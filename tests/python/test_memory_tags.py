@@ -232,3 +232,17 @@ def test_wrong_arguments_are_named() -> None:
         accelrt.memory_tag("")
     with pytest.raises(ValueError, match=r"must be Unicode, and '.ud800' has half of a surrogate"):
         accelrt.memory_tag("\ud800")
+
+
+def test_tag_of_a_task_precedes_the_tag_of_its_thread() -> None:
+    async def main() -> None:
+        with accelrt.memory_tag("task"):
+            assert applying() == "task"
+            await asyncio.sleep(0)
+            assert applying() == "task"
+        assert applying() == "thread"
+
+    with accelrt.memory_tag("thread"):
+        asyncio.run(main())
+        assert applying() == "thread"
+    assert applying() == ""

@@ -174,3 +174,12 @@ def test_malformed_pattern_is_refused(tmp_path: Path, pattern: str) -> None:
 def test_wellformed_pattern_is_accepted(tmp_path: Path, pattern: str) -> None:
     ended = sanitize(tmp_path, "race()", "--suppress", pattern)
     assert (ended.returncode, ended.stderr) == (0, "accelrt sanitize: nothing found\n")
+
+
+def test_options_after_the_script_are_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text("import sys; print(sys.argv[1:])")
+    command = [sys.executable, "-m", "accelrt", "sanitize", str(file), "a", "--report", "x", "-v"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout == "['a', '--report', 'x', '-v']\n"
+    assert not (tmp_path / "x").exists()

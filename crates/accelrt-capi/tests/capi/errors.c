@@ -72,6 +72,10 @@ void a_failed_task_fails_its_stream_with_its_text(void)
     OK(accelrt_event_record(event, stream));
     OK(accelrt_stream_wait_event(other, event));
     FAILS(accelrt_event_synchronize(event, ACCELRT_NO_LIMIT), STREAM_FAILED, "status -7");
+    FAILS(accelrt_event_synchronize(event, 10000), STREAM_FAILED, "status -7");
+    FAILS(accelrt_stream_synchronize(stream, 10000), STREAM_FAILED, "status -7");
+    OK(accelrt_stream_synchronize(stream, 10000)); /* the error has ended */
+    OK(accelrt_stream_launch(stream, fail, &none, NULL, NULL, 0));
     FAILS(accelrt_stream_synchronize(stream, ACCELRT_NO_LIMIT), STREAM_FAILED, "status -7");
     OK(accelrt_stream_synchronize(stream, ACCELRT_NO_LIMIT)); /* the error has ended */
     FAILS(accelrt_stream_synchronize(other, ACCELRT_NO_LIMIT), STREAM_FAILED, "waited for");
@@ -79,6 +83,8 @@ void a_failed_task_fails_its_stream_with_its_text(void)
     OK(accelrt_stream_launch(stream, fail, &all, NULL, NULL, 0));
     FAILS(accelrt_device_synchronize(cpu, ACCELRT_NO_LIMIT), STREAM_FAILED, "xxxxxxxx");
     ASSERT(strlen(accelrt_error_text()) > 500);
+    OK(accelrt_stream_launch(stream, fail, &none, NULL, NULL, 0));
+    FAILS(accelrt_device_synchronize(cpu, 10000), STREAM_FAILED, "status -7");
     OK(accelrt_event_destroy(event));
     OK(accelrt_stream_destroy(stream));
     OK(accelrt_stream_destroy(other));
