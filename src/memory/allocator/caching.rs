@@ -515,17 +515,6 @@ impl CachingAllocator {
         self.statistics_so_far()
     }
 
-    /// The bytes that are reserved from the device. Reads no counts of threads, which would move
-    /// pieces between their caches and the heap, so later requests are served as without the call.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn reserved_bytes_so_far(&self) -> u64 {
-        let AllocatorState { ledger, native, .. } = &*self.state.lock();
-        let mut reserved_bytes = ledger.statistics.reserved_bytes;
-        reserved_bytes.lend(&native.lent);
-        reserved_bytes.all.current
-    }
-
     /// As `statistics`, without a check of the streams.
     pub(super) fn statistics_so_far(&self) -> Statistics {
         let mut statistics = {
@@ -539,7 +528,7 @@ impl CachingAllocator {
         statistics
     }
 
-    /// The size of the pages that page operations count.
+    /// The unit of page operations, in bytes.
     #[doc(hidden)]
     pub fn page_bytes(&self) -> usize {
         self.source.virtual_memory().map_or(2 * MIB, DevicePages::granularity_bytes)

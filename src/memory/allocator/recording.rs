@@ -14,6 +14,7 @@ use crate::memory::allocator::pending::ALL;
 use crate::memory::allocator::recorder::{KnownBlock, Place, Recorded, Recorder};
 use crate::memory::allocator::request::Request;
 use crate::memory::allocator::snapshot::SegmentInfo;
+use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::Stat;
 
 /// What an allocator has at one moment.
@@ -48,6 +49,17 @@ impl CachingAllocator {
         self.caches.switch(ledger);
         // Relaxed: a request that reads it late is not recorded.
         self.is_recorded.store(recorded.is_some(), Ordering::Relaxed);
+    }
+
+    /// The bytes that are reserved from the device, without the counts of threads: reading those
+    /// moves pieces to the heap.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reserved_bytes_so_far(&self) -> u64 {
+        let AllocatorState { ledger, native, .. } = &*self.state.lock();
+        let mut reserved_bytes = ledger.statistics.reserved_bytes;
+        reserved_bytes.lend(&native.lent);
+        reserved_bytes.all.current
     }
 
     /// True while a log is told what the allocator does.
