@@ -4,6 +4,7 @@ use std::time::Duration;
 
 #[path = "../../../../tests/common/child.rs"]
 mod child;
+mod findings;
 mod fork;
 #[path = "../../../../tests/common/process.rs"]
 mod process;
