@@ -3,10 +3,8 @@
 Method: checked native functions and callables fail; what was skipped shows in memory.
 """
 
-import asyncio
 import ctypes
 import gc
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -608,91 +606,3 @@ def test_pooled_stream_hides_failures_of_earlier_holders() -> None:
     assert str(failure_of(older.synchronize)).endswith("'none'")
     older.synchronize()
     newer.synchronize()
-
-
-def raise_value_error(text: str) -> None:
-    raise ValueError(text)
-
-
-async def give_up_await(stream: accelrt.Stream, meanwhile: Callable[[], object]) -> None:
-    """Cancel an `await stream` while the event loop is busy and the stream has failed."""
-
-    async def wait() -> None:
-        await stream
-
-    begin = threading.Event()
-    stream.launch_host(begin.wait)
-    stream.launch_host(raise_value_error, "first")
-    waiting = asyncio.ensure_future(wait())
-    await asyncio.sleep(0)
-    begin.set()
-    while not stream.query():
-        pass
-    meanwhile()
-    waiting.cancel()
-    await asyncio.wait([waiting])
-
-
-def give_up_device(stream: accelrt.Stream, meanwhile: Callable[[], object]) -> None:
-    """Let a synchronise of the device time out because of another stream."""
-    slow = accelrt.Stream(stream.device, dedicated=True)
-    stream.launch_host(raise_value_error, "first")
-    while not stream.query():
-        pass
-    gate = Gate(slow)
-    thread = threading.Timer(0.1, meanwhile)
-    thread.start()
-    with pytest.raises(TimeoutError):
-        accelerator.synchronize(stream.device, timeout=0.3)
-    thread.join()
-    gate.open()
-    slow.synchronize()
-    gate.close()
-
-
-def given_up(how: str, meanwhile: Callable[[accelrt.Stream], object]) -> accelrt.Stream:
-    """Return a failed stream whose failure a wait did not receive; act before that wait ends."""
-    stream = accelrt.Stream(f"{KIND}:0", dedicated=True)
-    if how == "await":
-        asyncio.run(give_up_await(stream, lambda: meanwhile(stream)))
-    else:
-        give_up_device(stream, lambda: meanwhile(stream))
-    return stream
-
-
-GIVE_UPS = pytest.mark.parametrize("how", ["await", "device"])
-
-
-@host_cores
-@GIVE_UPS
-def test_wait_that_is_given_up_lets_no_later_task_run(how: str) -> None:
-    ran: list[int] = []
-    stream = given_up(how, lambda stream: stream.launch_host(ran.append, 1))
-    error = failure_of(stream.synchronize)
-    assert "first" in str(error)
-    assert error.skipped == 1
-    assert ran == []
-
-
-@host_cores
-@GIVE_UPS
-def test_wait_that_is_given_up_loses_no_failure(how: str) -> None:
-    def fail_again(stream: accelrt.Stream) -> None:
-        stream.launch_host(raise_value_error, "second")
-
-    assert "first" in str(failure_of(given_up(how, fail_again).synchronize))
-
-
-@host_cores
-@GIVE_UPS
-def test_wait_that_is_given_up_validates_no_skipped_write(how: str) -> None:
-    buffer = accelrt.zeros(4, device=f"{KIND}:0")
-    accelerator.synchronize(f"{KIND}:0")
-
-    def fill(stream: accelrt.Stream) -> None:
-        with stream:
-            buffer.fill_(7)
-
-    stream = given_up(how, fill)
-    assert "first" in str(failure_of(lambda: bytes(buffer)))
-    stream.synchronize()
