@@ -1,5 +1,6 @@
 """`python -m accelrt info`: devices, why others are not there, settings; and the command line."""
 
+import os
 import platform
 from types import SimpleNamespace
 
@@ -91,9 +92,10 @@ def test_info_whole_text(
     }
     for name, answer in answers.items():
         monkeypatch.setattr(_core, name, answer)
+    for name in [name for name in os.environ if name.startswith("ACCELRT_")]:
+        monkeypatch.delenv(name)
     for name, value in (("ZERO", "0"), ("EMPTY", ""), ("TYPO", "1"), ("TEST_X", "1")):
         monkeypatch.setenv(f"ACCELRT_{name}", value)
-    monkeypatch.delenv("ACCELRT_CPU_DEVICES", raising=False)
     monkeypatch.setattr(accelrt, "__version__", "1.2.3")
     monkeypatch.setattr(platform, "python_version", lambda: "3.99.0")
     monkeypatch.setattr(platform, "platform", lambda: "somewhere")
