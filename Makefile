@@ -12,10 +12,8 @@ absolute = $(shell realpath --no-symlinks --canonicalize-missing -- "$(1)")
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 comma := ,
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
-# Every feature compiles without the others.
-EACH_FEATURE := cuda xpu
 # What Rust tests are built with: their binaries cannot link the interpreter's library everywhere.
-TEST_FEATURES := async,cuda,xpu
+TEST_FEATURES := async
 # Optimised builds of tests: without link-time optimisation, which would be paid for each binary.
 RELEASE_TESTS := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 # The sanitizer is unstable in the compiler, which RUSTC_BOOTSTRAP admits. Naming the target keeps
@@ -28,8 +26,9 @@ EVERY_KIND_TESTS := $(foreach part,accelerator await await_loops await_programs 
 	verbose_runtime version waits xpu,tests/python/test_$(part).py)
 # Rust tests that run on an xpu device as well; and those that need one which compiles programs of
 # ours, which the fake does not.
-XPU_TESTS ?= conformance faults order engine
-XPU_KERNEL_TESTS := generator
+XPU_TESTS ?= device faults order
+XPU_KERNEL_TESTS := kernels
+OPENCL := --package accelrt-opencl --features accelrt/async
 # A folder of recorded requests, `ops/*.ops.csv` and `pytorch/*.pickle`, that are not part of the
 # repository: tests/data/README.md lists them. Tests and figures that need them say so without it.
 TRACES ?=
@@ -38,9 +37,6 @@ SNAPSHOTS ?= $(if $(TRACES),$(wildcard $(TRACES)/pytorch/*.pickle))
 ifneq ($(TRACES),)
 export ACCELRT_TEST_TRACES := $(call absolute,$(TRACES))
 endif
-# For `make build`: make build FEATURES=cuda,xpu
-FEATURES ?= xpu
-C_FEATURES = --no-default-features $(if $(FEATURES),--features $(FEATURES))
 # The interpreter that the environment of the Python tests is made with: 3.11 or newer.
 PYTHON ?= python3
 VENV := .venv
@@ -114,11 +110,8 @@ clippy:
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 
 .PHONY: features
-features: ## each feature alone, and none
-	$(CARGO) clippy --no-default-features -- -D warnings
-	for feature in $(EACH_FEATURE); do \
-		$(CARGO) clippy --no-default-features --features "$$feature" -- -D warnings; \
-	done
+features: ## without the feature `async`
+	$(CARGO) clippy -- -D warnings
 
 .PHONY: doc-check
 doc-check:
@@ -129,7 +122,7 @@ doc-check:
 PUBLIC_DOC := $(TARGET_DIR)/public
 PUBLIC_ITEMS := docs/public_items.txt
 # The crates with an API in Rust.
-PUBLIC_CRATES := accelrt accelrt-mkl accelrt-observe accelrt-replay accelrt-testing
+PUBLIC_CRATES := accelrt accelrt-mkl accelrt-observe accelrt-opencl accelrt-replay accelrt-testing
 .PHONY: check-public
 check-public: ## the public items are those of docs/public_items.txt, half have examples, pages name nothing private
 	for crate in $(PUBLIC_CRATES); do \
@@ -218,19 +211,19 @@ faults: ## which calls of a backend were failed in which scenarios, and the laws
 # They are ignored elsewhere because not every machine has a runtime; here one that is missing fails.
 .PHONY: test-xpu
 test-xpu: ## the tests that need an OpenCL runtime with unified shared memory
-	$(CARGO) test --features $(TEST_FEATURES) $(addprefix --test ,$(XPU_TESTS)) \
+	$(CARGO) test $(OPENCL) $(addprefix --test ,$(XPU_TESTS)) \
 		-- --ignored --show-output xpu
 
 # Its own tests build the fake. `strict`: a rule of OpenCL that is broken ends the process. Tests that
 # run at once share its devices, each up to a limit of its own.
 .PHONY: test-xpu-fake
 test-xpu-fake: ## the same on a fake OpenCL, whose device memory the host cannot read
-	$(CARGO) test --features $(TEST_FEATURES) --test fake_opencl
+	$(CARGO) test $(OPENCL) --test fake self_test
 	ACCELRT_OPENCL_LIBRARY="$(FAKE_OPENCL_LIBRARY)" FAKE_OPENCL=$(FAKE_DEVICES) $(MAKE) test-xpu
 
 .PHONY: test-python-xpu-fake
 test-python-xpu-fake: module ## the Python tests of every kind, on three devices of the fake
-	$(CARGO) test --features $(TEST_FEATURES) --test fake_opencl
+	$(CARGO) test $(OPENCL) --test fake self_test
 	ACCELRT_TEST_KIND=xpu ACCELRT_OPENCL_LIBRARY="$(FAKE_OPENCL_LIBRARY)" FAKE_OPENCL=$(FAKE_DEVICES),devices=3 \
 		$(VENV)/bin/python -m pytest $(EVERY_KIND_TESTS)
 
@@ -381,7 +374,7 @@ BENCH_SETTINGS ?=
 BENCH_WAIT_S ?= 60
 # And how long each thing that a row measures waits for one, at most.
 BENCH_PATIENCE_S ?= 3
-FIGURES = $(CARGO) bench --package accelrt-benches --features xpu --bench figures --
+FIGURES = $(CARGO) bench --package accelrt-benches --bench figures --
 
 # xpu's figures and OpenCL's are taken on Intel's runtime where `make test-intel` has installed it,
 # and oneMKL's on what `make peers` has; else on what the machine has. PyTorch's own allocator is
@@ -556,8 +549,8 @@ long-dask: module ## workers of dask.distributed: killed five times in a row, 10
 	TEST_LONG=1 $(VENV)/bin/python -m pytest tests/python/test_dask.py tests/python/test_dask_store.py tests/python/test_dask_shortage.py
 
 .PHONY: build
-build: ## the optimised library for C; FEATURES= has the devices besides the cpu
-	$(CARGO) build --release --package accelrt-capi $(C_FEATURES)
+build: ## the optimised library for C
+	$(CARGO) build --release --package accelrt-capi
 	@ls -l $(TARGET_DIR)/release/libaccelrt_capi.*
 
 # Where programs in C find it: library, headers, and what pkg-config says. Packagers set DESTDIR.
@@ -568,7 +561,7 @@ C_LIBRARY = libaccelrt.so.$(C_ABI)
 INSTALLED = $(DESTDIR)$(PREFIX)
 .PHONY: install
 install: ## installs the library for C, its headers and its pkg-config file below PREFIX
-	$(CARGO) rustc --release --package accelrt-capi --lib --crate-type cdylib $(C_FEATURES) -- \
+	$(CARGO) rustc --release --package accelrt-capi --lib --crate-type cdylib -- \
 		-C link-arg=-Wl,-soname,$(C_LIBRARY)
 	install -d "$(INSTALLED)/lib/pkgconfig" "$(INSTALLED)/include"
 	install -m 755 $(TARGET_DIR)/release/libaccelrt_capi.so "$(INSTALLED)/lib/$(C_LIBRARY)"

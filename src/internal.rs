@@ -4,6 +4,7 @@
 //! internals, and no other crate should. Each item is named here, and an item that no crate uses
 //! is removed.
 
+pub use crate::backend::contract::capacity::Capacity;
 pub use crate::backend::contract::capacity::out_of_memory;
 pub use crate::backend::driver::opencl_c::class_of_value;
 pub use crate::base::blocking::longest_park;
@@ -18,6 +19,7 @@ pub use crate::base::dylib;
 pub use crate::base::error;
 pub use crate::base::event_fd::EventFd;
 pub use crate::base::fork;
+pub use crate::base::machine_memory;
 pub use crate::base::signals::with_signals_blocked;
 pub use crate::base::size::display_bytes;
 pub use crate::base::spin::SpinGuard;

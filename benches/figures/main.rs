@@ -22,12 +22,10 @@ mod ping_pong;
 mod processors;
 mod queue;
 mod quiet;
-#[cfg(feature = "xpu")]
 mod raw_opencl;
 mod rounds;
 mod streams;
 mod table;
-#[cfg(feature = "xpu")]
 mod xpu;
 
 use std::env;
@@ -141,7 +139,6 @@ impl<'a> Wanted<'a> {
         if are_wanted("F") {
             c_calls::measure(&mut table)?;
         }
-        #[cfg(feature = "xpu")]
         if are_wanted("D") {
             xpu::measure(&mut table)?;
         }

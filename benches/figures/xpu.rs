@@ -23,6 +23,7 @@ const PEER: &str = "raw OpenCL";
 const ROWS: [&str; 6] = ["D1", "D1.copy", "D1.beside", "D2", "D3.4KiB", "D3.64MiB"];
 
 pub(crate) fn measure(table: &mut Table) -> io::Result<()> {
+    accelrt_opencl::register().expect("no other crate has a backend of kind xpu");
     let config =
         Config::builder().accelerator(DeviceKind::XPU).build().expect("the settings are right");
     let runtime = Runtime::new(config).expect("the settings are right");

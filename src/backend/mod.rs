@@ -1,4 +1,4 @@
-//! L1, the machine: one folder per device kind, all behind `contract`. No kind uses another kind.
+//! L1, the machine: the contract of backends, the cpu kind, and what backends of drivers share.
 
 pub mod contract;
 pub mod cpu;
@@ -7,9 +7,7 @@ pub mod registry;
 
 pub use registry::register;
 
-// What kinds of drivers from outside the core need, and optional kinds behind cargo features.
+// What backends of drivers need.
 pub mod callbacks;
 #[cfg(not(loom))]
 pub mod foreign;
-#[cfg(feature = "xpu")]
-pub mod xpu;

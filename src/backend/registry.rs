@@ -4,8 +4,6 @@ use std::sync::{Arc, OnceLock};
 
 use crate::backend::contract::Backend;
 use crate::backend::cpu::CpuBackend;
-#[cfg(feature = "xpu")]
-use crate::backend::xpu::XpuBackend;
 use crate::base::config::Config;
 use crate::base::device::DeviceKind;
 use crate::base::error::{DeviceError, Error, Result};
@@ -13,19 +11,8 @@ use crate::base::error::{DeviceError, Error, Result};
 /// Kinds that precede cpu as the accelerator when no setting names one and they have a GPU.
 const CANDIDATES: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
 
-/// Kinds whose backend needs the cargo feature of the same name.
-const WITH_FEATURE: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
-
 /// Creates a kind's backend for a runtime with these settings. Starts no thread, opens no device.
 type MakeBackend = dyn Fn(&Config) -> Result<Arc<dyn Backend>> + Send + Sync;
-
-type MakeBuiltin = fn(&Config) -> Result<Arc<dyn Backend>>;
-
-const BUILTINS: &[(DeviceKind, MakeBuiltin)] = &[
-    (DeviceKind::CPU, |config| Ok(CpuBackend::new(config)?)),
-    #[cfg(feature = "xpu")]
-    (DeviceKind::XPU, |config| Ok(XpuBackend::new(config))),
-];
 
 /// The registered constructors, by type code.
 static CONSTRUCTORS: [OnceLock<Box<MakeBackend>>; 128] = [const { OnceLock::new() }; 128];
@@ -64,14 +51,13 @@ pub fn register_backend(
     kind: DeviceKind,
     make: impl Fn(&Config) -> Result<Arc<dyn Backend>> + Send + Sync + 'static,
 ) -> Result<()> {
-    register_builtin();
+    register_cpu();
     set_constructor(kind, Box::new(make))
 }
 
-fn register_builtin() {
-    for (kind, make) in BUILTINS {
-        let _ = set_constructor(*kind, Box::new(make)); // fails if the kind is registered already
-    }
+fn register_cpu() {
+    constructor(DeviceKind::CPU)
+        .get_or_init(|| Box::new(|config: &Config| Ok(CpuBackend::new(config)?)));
 }
 
 fn set_constructor(kind: DeviceKind, make: Box<MakeBackend>) -> Result<()> {
@@ -101,10 +87,10 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Creates a backend of each builtin kind and of each [registered](register) kind.
-    /// Starts no thread and opens no device. Fails when a constructor fails.
+    /// Creates a backend of kind cpu and of each [registered](register) kind. Starts no thread and
+    /// opens no device. Fails when a constructor fails.
     pub fn from_config(config: &Config) -> Result<Self> {
-        register_builtin();
+        register_cpu();
         let mut registry = Self { backends: Vec::new() };
         for kind in DeviceKind::registered() {
             let Some(make) = constructor(kind).get() else { continue };
@@ -197,13 +183,10 @@ pub static WRAP: OnceLock<Wrap> = OnceLock::new();
 pub type Wrap = fn(Arc<dyn Backend>) -> Arc<dyn Backend>;
 
 fn missing_reason(kind: DeviceKind) -> String {
-    let is_builtin = BUILTINS.iter().any(|(builtin, _)| *builtin == kind);
-    if constructor(kind).get().is_some() && !is_builtin {
+    if constructor(kind).get().is_some() {
         format!("this runtime was made before the {kind} backend was registered")
-    } else if WITH_FEATURE.contains(&kind) {
-        format!("this build has no {kind} backend (cargo feature `{kind}`)")
     } else {
-        format!("no {kind} backend was added to this runtime")
+        format!("no {kind} backend is registered")
     }
 }
 
@@ -222,17 +205,16 @@ mod tests {
     }
 
     #[test]
-    fn the_error_for_a_missing_kind_names_the_cargo_feature() {
-        for kind in [DeviceKind::CUDA, DeviceKind::XPU] {
+    fn the_error_for_a_missing_kind_says_that_no_backend_is_registered() {
+        for kind in [DeviceKind::CUDA, DeviceKind::XPU, DeviceKind::NULL] {
             for refused in [cpu().backend(kind).map(drop), cpu().accelerator(Some(kind)).map(drop)]
             {
                 let message = refused.unwrap_err().to_string();
-                assert!(message.contains(&format!("no {kind} backend")), "{message}");
-                assert!(message.contains(&format!("cargo feature `{kind}`")), "{message}");
+                let expected =
+                    format!("No {kind} device is available: no {kind} backend is registered");
+                assert!(message.starts_with(&expected), "{message}");
             }
         }
-        let message = cpu().backend(DeviceKind::NULL).unwrap_err().to_string();
-        assert!(message.contains("No null device is available"), "{message}");
     }
 
     #[test]

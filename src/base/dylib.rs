@@ -20,8 +20,8 @@ pub fn set_python_lib_dir(folder: PathBuf) {
     let _ = PYTHON_LIB_DIR.set(folder);
 }
 
-#[cfg(feature = "xpu")]
-pub(crate) fn python_lib_dir() -> Option<&'static std::path::Path> {
+/// The folder that [`set_python_lib_dir`] has set.
+pub fn python_lib_dir() -> Option<&'static std::path::Path> {
     PYTHON_LIB_DIR.get().map(|folder| &**folder)
 }
 

@@ -8,13 +8,15 @@ use crate::base::size::KIB;
 /// Returns the text of the file at a path; `None` if it cannot be read. Tests pass other functions.
 pub(crate) type Files<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-pub(crate) fn file(path: &str) -> Option<String> {
+/// The text of the file at a path; `None` if it cannot be read.
+#[must_use]
+pub fn file(path: &str) -> Option<String> {
     let bytes = std::fs::read(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The minimum of the machine's memory, the cgroups' limits and the configured size.
-pub(crate) fn total(files: Files<'_>, configured_bytes: Option<usize>) -> usize {
+pub fn total(files: Files<'_>, configured_bytes: Option<usize>) -> usize {
     let machine_bytes = meminfo(files, "MemTotal:");
     let cgroup_bytes = least_of_cgroups(files, Hierarchy::limit);
     let limits = [machine_bytes, cgroup_bytes, configured_bytes];
@@ -25,7 +27,8 @@ pub(crate) fn total(files: Files<'_>, configured_bytes: Option<usize>) -> usize 
 /// The number of bytes that this process can still take before the machine or the container swaps
 /// or refuses. `None` if the kernel reports no number. Inactive files in the page cache count as
 /// available, as in `MemAvailable`.
-pub(crate) fn available() -> Option<usize> {
+#[must_use]
+pub fn available() -> Option<usize> {
     available_by(&file)
 }
 

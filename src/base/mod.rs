@@ -6,12 +6,12 @@ pub(crate) mod clock;
 pub mod config;
 pub(crate) mod contain;
 pub(crate) mod device;
-#[cfg(any(feature = "xpu", not(loom)))]
+#[cfg(not(loom))]
 pub mod dylib;
 pub mod error;
 pub(crate) mod event_fd;
 pub mod fork;
-pub(crate) mod machine_memory;
+pub mod machine_memory;
 pub(crate) mod shortage;
 pub(crate) mod signals;
 pub mod size;

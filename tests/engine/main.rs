@@ -63,5 +63,3 @@ mod synchronize;
 mod timeouts;
 mod wakes;
 mod workers;
-#[cfg(feature = "xpu")]
-mod xpu;

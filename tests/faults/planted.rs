@@ -9,8 +9,8 @@ use crate::campaign::{ALONE, run_case};
 use crate::scenarios::Scenario;
 use crate::world::{Kind, World, locked};
 
-const CPU: Kind = Kind::Cpu;
-const NULL: Kind = Kind::Null(accelrt_testing::null::CompletionMode::WhenAsked { polls: 1 });
+const CPU: Kind = Kind::CPU;
+const NULL: Kind = Kind::NULL_WHEN_ASKED;
 
 /// Keeps something for good where a leak checker finds it.
 fn keep(thing: impl Send + 'static) {

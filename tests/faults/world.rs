@@ -1,5 +1,6 @@
 //! One machine under test: a runtime over a backend that fails as planned, and its neighbour.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,24 +20,63 @@ use accelrt_testing::trusted::Trusted;
 pub(crate) const CAPACITY_BYTES: usize = 64 << 20;
 
 /// What the machine is made of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    /// Three cpu devices.
-    Cpu,
-    /// Two devices of a driver.
-    Null(CompletionMode),
-    /// What the OpenCL runtime of this machine has.
-    #[cfg(feature = "xpu")]
-    Xpu,
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) accelerator: DeviceKind,
+    /// The device would go on after a loss, in memory that is given back because a lost device
+    /// executes nothing.
+    pub(crate) is_real: bool,
+    pub(crate) make: fn(&Config) -> Made,
+}
+
+/// A backend, and the same again if it is of the null kind.
+pub(crate) type Made = (Arc<dyn Backend>, Option<Arc<NullBackend>>);
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
 }
 
 impl Kind {
-    /// False for the loss of a device that is there: it would go on with what it has, in memory
-    /// that is given back because a lost device executes nothing.
+    /// Three cpu devices.
+    pub(crate) const CPU: Self = Self {
+        name: "cpu",
+        accelerator: DeviceKind::CPU,
+        is_real: false,
+        make: |config| (CpuBackend::new(config).expect("a cpu kind is made"), None),
+    };
+
+    /// Two devices of a driver that completes its work at once.
+    pub(crate) const NULL_AT_ONCE: Self = Self {
+        name: "null at once",
+        accelerator: DeviceKind::NULL,
+        is_real: false,
+        make: |_| null(CompletionMode::AtOnce),
+    };
+
+    /// Two devices of a driver that completes its work when it was asked a few times.
+    pub(crate) const NULL_WHEN_ASKED: Self = Self {
+        name: "null when asked",
+        make: |_| null(CompletionMode::WhenAsked { polls: 2 }),
+        ..Self::NULL_AT_ONCE
+    };
+
+    /// False for the loss of a real device.
     pub(crate) fn may_meet(self, error: FaultError) -> bool {
-        let is_real = !matches!(self, Self::Cpu | Self::Null(_));
-        !is_real || error != FaultError::DeviceLost
+        !self.is_real || error != FaultError::DeviceLost
     }
+}
+
+fn null(completion: CompletionMode) -> Made {
+    let null = NullBackend::new(NullConfig {
+        completion,
+        device_count: 2,
+        capacity_bytes: CAPACITY_BYTES,
+        ..NullConfig::default()
+    });
+    (Arc::<NullBackend>::clone(&null), Some(null))
 }
 
 /// A backend behind a fault layer, which counts what is out.
@@ -65,20 +105,7 @@ pub(crate) struct World {
 
 impl Machine {
     fn new(kind: Kind) -> Self {
-        let (inner, null): (Arc<dyn Backend>, _) = match kind {
-            Kind::Cpu => (CpuBackend::new(&config(kind)).expect("a cpu kind is made"), None),
-            Kind::Null(completion) => {
-                let null = NullBackend::new(NullConfig {
-                    completion,
-                    device_count: 2,
-                    capacity_bytes: CAPACITY_BYTES,
-                    ..NullConfig::default()
-                });
-                (Arc::<NullBackend>::clone(&null), Some(null))
-            }
-            #[cfg(feature = "xpu")]
-            Kind::Xpu => (accelrt::backend::xpu::XpuBackend::new(&config(kind)), None),
-        };
+        let (inner, null) = (kind.make)(&config(kind));
         let count = inner.device_count().expect("nothing fails yet");
         let free = |index| inner.memory_info(index).expect("nothing fails yet").free_bytes;
         let free_bytes = (0..count).map(free).collect();
@@ -156,15 +183,9 @@ impl Work for Told {
 }
 
 fn config(kind: Kind) -> Config {
-    let accelerator = match kind {
-        Kind::Cpu => DeviceKind::CPU,
-        Kind::Null(_) => DeviceKind::NULL,
-        #[cfg(feature = "xpu")]
-        Kind::Xpu => DeviceKind::XPU,
-    };
     Config::builder()
         .xpu_memory_bytes(CAPACITY_BYTES)
-        .accelerator(accelerator)
+        .accelerator(kind.accelerator)
         .cpu_devices(3)
         .cpu_threads(1)
         .cpu_memory_bytes(CAPACITY_BYTES)

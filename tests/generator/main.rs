@@ -14,5 +14,3 @@ mod kernels;
 mod states;
 mod support;
 mod unordered;
-#[cfg(feature = "xpu")]
-mod xpu;

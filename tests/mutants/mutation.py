@@ -26,7 +26,7 @@ import run
 from run import BUILD_LIMIT_SECONDS, DEBUG, TREE, WORK, Python, copy_tree
 
 # What the tests of an area are, the cheapest first: cargo's targets with a filter, or Python files.
-RUST = ["cargo", "test", "--quiet", "--features", "cuda,xpu"]
+RUST = ["cargo", "test", "--quiet"]
 AREAS: dict[str, list[tuple[str, str]]] = {
     "queue": [("--lib", "queue::"), ("--test=engine", ""), ("--test=order", "")],
     "stream": [("--lib", "stream::"), ("--test=engine", ""), ("--test=buffer", "")],
@@ -46,7 +46,6 @@ FOLDERS = {
 # Met by what is left, with the features that the former lack: Python's.
 LAST = [
     ("--lib", ""),
-    ("--test=xpu_fake", ""),
     ("--test=native", ""),
     ("--test=generator", ""),
     ("--test=order", ""),

@@ -52,7 +52,7 @@ LOOM = {
 }
 # Cargo's integration tests that defects name.
 INTEGRATION = (
-    "engine", "order", "buffer", "ffi", "conformance", "allocator", "xpu_fake", "generator",
+    "engine", "order", "buffer", "ffi", "conformance", "allocator", "generator",
     "face", "foreign", "schedules",
 )  # fmt: skip
 
@@ -159,7 +159,7 @@ class Rust:
 
     def __init__(self, target: list[str], *, is_loom: bool = False) -> None:
         """Take cargo's arguments that choose the target."""
-        features = [] if "--package" in target else ["--features", "async,cuda,xpu"]
+        features = [] if "--package" in target else ["--features", "async"]
         self._command = ["cargo", "test", "--quiet", *features, *target]
         self._command += ["--release"] if is_loom else []
         folder = WORK / ("loom" if is_loom else "debug")

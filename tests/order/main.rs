@@ -30,6 +30,7 @@ mod steps;
 #[path = "../common/thread_id.rs"]
 mod thread_id;
 
+mod check;
 mod failures;
 mod findings;
 mod hazards;

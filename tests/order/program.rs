@@ -1,5 +1,6 @@
 //! Random programs: what each host thread does, drawn from a seed alone.
 
+use accelrt::DeviceKind;
 use accelrt_testing::null::CompletionMode;
 
 use crate::numbers::Numbers;
@@ -8,11 +9,19 @@ use crate::numbers::Numbers;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Cpu,
-    /// Numbers instead of memory: no functions of the host.
-    Null(CompletionMode),
-    /// The first device of the machine's OpenCL runtime.
-    #[cfg(feature = "xpu")]
-    Xpu,
+    /// A driver without functions of the host. `completion` is that of the null kind, whose memory
+    /// is numbers; without it, the first device of the kind on this machine.
+    Driver {
+        kind: DeviceKind,
+        completion: Option<CompletionMode>,
+    },
+}
+
+impl Target {
+    /// True for a device of this machine that no test controls.
+    fn is_real(self) -> bool {
+        matches!(self, Self::Driver { completion: None, .. })
+    }
 }
 
 /// Everything about a program but its operations.
@@ -40,7 +49,7 @@ impl Parameters {
 
     /// True where a device goes on when it is asked, not with time.
     pub(crate) fn counts_polls(&self) -> bool {
-        matches!(self.target, Target::Cpu | Target::Null(_))
+        !self.target.is_real()
     }
 }
 
@@ -131,17 +140,12 @@ impl Program {
                 polls: u32::try_from(polls - 1).expect("a small number"),
             },
         };
-        Self::draw(seed, Target::Null(completion), numbers)
+        let target = Target::Driver { kind: DeviceKind::NULL, completion: Some(completion) };
+        Self::draw(seed, target, numbers)
     }
 
-    #[cfg(feature = "xpu")]
-    pub(crate) fn on_xpu(seed: u64) -> Self {
-        let numbers = &mut Numbers::new(seed);
-        Self::draw(seed, Target::Xpu, numbers)
-    }
-
-    fn draw(seed: u64, target: Target, numbers: &mut Numbers) -> Self {
-        let most = if matches!(target, Target::Cpu | Target::Null(_)) { 3 } else { 1 };
+    pub(crate) fn draw(seed: u64, target: Target, numbers: &mut Numbers) -> Self {
+        let most = if target.is_real() { 1 } else { 3 };
         let devices = numbers.between(1, most);
         let parameters = Parameters {
             seed,

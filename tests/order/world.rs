@@ -127,7 +127,7 @@ impl World {
             .unwrap();
         let device_count = parameters.devices;
         let null = match parameters.target {
-            Target::Null(completion) => {
+            Target::Driver { completion: Some(completion), .. } => {
                 let config = NullConfig { device_count, completion, ..NullConfig::default() };
                 Some(NullBackend::new(config))
             }
@@ -223,9 +223,7 @@ impl Parameters {
     pub(crate) fn device(&self, number: usize) -> Device {
         let kind = match self.target {
             Target::Cpu => DeviceKind::CPU,
-            Target::Null(_) => DeviceKind::NULL,
-            #[cfg(feature = "xpu")]
-            Target::Xpu => DeviceKind::XPU,
+            Target::Driver { kind, .. } => kind,
         };
         Device::new(kind, number % self.devices).expect("three devices at most")
     }

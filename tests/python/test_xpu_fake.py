@@ -1,6 +1,6 @@
 """Goal: what an OpenCL device may refuse is a clear exception in Python, and never a crash.
 
-Method: programs in processes of their own, over the fake OpenCL of tests/fake_opencl, which is
+Method: programs in processes of their own, over the fake OpenCL of crates/accelrt-opencl/tests/fake_opencl, which is
 compiled here. Its device memory cannot be read by the host.
 """
 
@@ -11,7 +11,7 @@ import pytest
 
 from processes import output_of, run
 
-FAKE = Path(__file__).parents[1] / "fake_opencl"
+FAKE = Path(__file__).parents[2] / "crates/accelrt-opencl/tests/fake_opencl"
 FLAGS = ["-std=c11", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread"]
 
 

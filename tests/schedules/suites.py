@@ -23,7 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SUITES = ("engine", "buffer", "order", "allocator")
 SCHEDULES = ("seed:1", "seed:2,strategy:pct")
-FEATURES = os.environ.get("TEST_FEATURES", "async,cuda,xpu")
+FEATURES = os.environ.get("TEST_FEATURES", "async")
 # Of each random test; `make test` runs more of them without a schedule.
 PROGRAMS = "100"
 # Names a test that hangs, and prints all stacks.

@@ -35,8 +35,6 @@ const AREAS: &[Area] = &[
     area("backend::callbacks", (1, 2)),
     Area { only_for: &["backend", "kinds"], ..area("backend::foreign", (1, 3)) },
     kind("backend::cpu"),
-    kind("backend::cuda"),
-    kind("backend::xpu"),
     area("backend::registry", (1, 4)),
     area("backend", (1, 5)),
     // L2, the engine, the memory and what is computed.
@@ -233,10 +231,11 @@ mod tests {
 
     #[test]
     fn a_kind_is_known_to_the_registry_alone() {
-        is_wrong("src/backend/cpu/copy.rs", "use super::super::xpu::X;", "names backend::xpu");
-        let cuda = "use crate::backend::cuda::C;";
-        is_wrong("src/engine/stream/mod.rs", cuda, "which only backend and");
-        is_wrong("src/runtime/mod.rs", "use crate::backend; type C = backend::xpu::X;", "xpu");
+        let foreign = "use super::super::foreign::X;";
+        is_wrong("src/backend/cpu/copy.rs", foreign, "names backend::foreign");
+        let cpu = "use crate::backend::cpu::C;";
+        is_wrong("src/engine/stream/mod.rs", cpu, "which only backend and");
+        is_wrong("src/runtime/mod.rs", "use crate::backend; type C = backend::cpu::X;", "cpu");
         is_wrong("src/backend/driver/a.rs", "use super::super::cpu::C;", "names backend::cpu");
     }
 

@@ -50,6 +50,7 @@ pub(super) fn runtime() -> Outcome<&'static Runtime> {
 #[inline(never)]
 fn begin() -> Outcome<&'static Runtime> {
     second_copy::watch();
+    accelrt_opencl::register()?;
     accelrt_testing::watch_environment();
     accelrt_mkl::watch_environment();
     load_kinds()?;

@@ -25,6 +25,7 @@ mod _core {
     use super::launch::ffi_launch::LaunchMethod;
     use super::launch::function::name_at;
     use super::memory::history;
+    use super::support::errors::OrRaise;
     use super::support::{errors, fastcall, interpreter};
     #[pymodule_export]
     use super::{
@@ -109,6 +110,7 @@ mod _core {
         dylib::set_python_lib_dir(library_folder(module.py())?);
         errors::add_attributes(module)?;
         set_function_names(name_at);
+        accelrt_opencl::register().or_raise()?;
         outside_kinds::load_named();
         second_copy::watch();
         accelrt_testing::watch_environment();

@@ -17,20 +17,22 @@ pub fn out_of_memory(device: Device, requested_bytes: usize, info: MemoryInfo) -
 /// `used_bytes` is the sum of the sizes of all live allocations and of all live physical memory of
 /// the device; it never exceeds `total_bytes`.
 #[derive(Debug)]
-pub(crate) struct Capacity {
+pub struct Capacity {
     device: Device,
     total_bytes: usize,
     used_bytes: AtomicUsize,
 }
 
 impl Capacity {
-    pub(crate) fn new(device: Device, total_bytes: usize) -> Self {
+    /// Creates the counter of a device of `total_bytes`, all of them free.
+    #[must_use]
+    pub fn new(device: Device, total_bytes: usize) -> Self {
         Self { device, total_bytes, used_bytes: AtomicUsize::new(0) }
     }
 
     /// Counts `counted_bytes` as used, for a request of `requested_bytes`. If fewer bytes are free,
     /// counts nothing and fails with `OutOfMemory`.
-    pub(crate) fn take(&self, requested_bytes: usize, counted_bytes: usize) -> Result<()> {
+    pub fn take(&self, requested_bytes: usize, counted_bytes: usize) -> Result<()> {
         let sum =
             |used: usize| used.checked_add(counted_bytes).filter(|sum| *sum <= self.total_bytes);
         // Relaxed: a count only; the code that allocates publishes the memory.
@@ -39,20 +41,26 @@ impl Capacity {
     }
 
     /// Counts `bytes` of an earlier [`Self::take`] as free again.
-    pub(crate) fn release(&self, bytes: usize) {
+    ///
+    /// # Panics
+    /// When fewer bytes were taken.
+    pub fn release(&self, bytes: usize) {
         // Relaxed: a count only; it publishes no memory.
         let used = self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
         assert!(used >= bytes, "{} gets {bytes} B back while {used} B are out", self.device);
     }
 
-    pub(crate) fn info(&self) -> MemoryInfo {
+    /// The bytes of the device, and those that are free.
+    #[must_use]
+    pub fn info(&self) -> MemoryInfo {
         // Relaxed: a count only. Other threads may change it before the caller reads the result.
         let free_bytes = self.total_bytes - self.used_bytes.load(Ordering::Relaxed);
         MemoryInfo { free_bytes, total_bytes: self.total_bytes }
     }
 
     /// The error of an allocation of `bytes` that the operating system refused.
-    pub(crate) fn out_of_memory(&self, bytes: usize) -> Error {
+    #[must_use]
+    pub fn out_of_memory(&self, bytes: usize) -> Error {
         self.refusal(bytes, self.total_bytes - self.info().free_bytes)
     }
 
