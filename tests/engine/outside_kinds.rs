@@ -105,7 +105,7 @@ fn a_kind_from_outside_without_a_backend_has_no_devices_and_its_use_is_an_error(
     let refused = runtime.stream(Device::new(kind, 0).unwrap()).unwrap_err().to_string();
     assert_eq!(
         refused,
-        "No outside_bare device is available: no outside_bare backend was added to this runtime"
+        "No outside_bare device is available: no outside_bare backend is registered"
     );
 }
 
