@@ -122,7 +122,7 @@ doc-check:
 PUBLIC_DOC := $(TARGET_DIR)/public
 PUBLIC_ITEMS := docs/public_items.txt
 # The crates with an API in Rust.
-PUBLIC_CRATES := accelrt accelrt-mkl accelrt-observe accelrt-opencl accelrt-replay accelrt-testing
+PUBLIC_CRATES := accelrt accelrt-mkl accelrt-observe accelrt-opencl accelrt-random accelrt-replay accelrt-testing
 .PHONY: check-public
 check-public: ## the public items are those of docs/public_items.txt, half have examples, pages name nothing private
 	for crate in $(PUBLIC_CRATES); do \

@@ -16,7 +16,6 @@
 //! * [`TypedBuffer`]: a buffer as numbers; [`Stream::enqueue_with`] gives them to a task as slices
 //! * [`CachingAllocator`]: caches freed memory, with settings from an [`AllocatorConfig`]
 //! * [`Program`]: kernels compiled for a device; a [`Kernel`] is launched with [`KernelArgument`]s
-//! * [`Generator`]: random numbers, the same bits on every kind
 //! * [`DeviceGuard`], [`StreamGuard`]: set the thread's current device or stream, within a scope
 //! * [`Error`]: the errors of all calls, with the values that explain them
 //! * [`backend`]: the contract for authors of backends, and the built-in kinds
@@ -106,8 +105,7 @@ pub use base::error::{
 };
 pub use base::shortage::{MemoryUser, Shortage};
 pub use base::size;
-pub use compute::generator::{FloatType, Generator, RawType};
-pub use compute::program::{
+pub use compute::{
     Kernel, KernelArgument, KernelParameter, ParameterClass, Program, ProgramSource,
 };
 pub use engine::event::Event;

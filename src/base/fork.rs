@@ -51,10 +51,11 @@ pub fn check() -> Result<()> {
 
 /// A value whose drop has no effect in a forked child, which does not have the parent's threads.
 #[derive(Debug)]
-pub(crate) struct Inherited<T>(ManuallyDrop<T>);
+pub struct Inherited<T>(ManuallyDrop<T>);
 
 impl<T> Inherited<T> {
-    pub(crate) fn new(value: T) -> Self {
+    /// Wraps a value.
+    pub fn new(value: T) -> Self {
         Self(ManuallyDrop::new(value))
     }
 }

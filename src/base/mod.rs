@@ -21,3 +21,4 @@ pub(crate) mod steps;
 pub(crate) mod stream_map;
 pub(crate) mod sync;
 pub(crate) mod table;
+pub(crate) mod task_parts;

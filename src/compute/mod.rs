@@ -1,7 +1,15 @@
-//! L2, compute: kernels and random numbers, beside the copies and fills of buffers.
+//! Programs: kernels that a backend compiles for a device and runs in stream order.
 //!
-//! * `program`: kernels compiled for a device
-//! * `generator`: random numbers, bitwise equal on every kind
+//! * [`handle`]: the public [`Program`] and its [`Kernel`]s
+//! * [`argument`]: the arguments of a launch, checked against a kernel's parameters
+//! * [`size`]: the number of work-items of a launch
+//! * [`launch`]: a launch as a task of a stream
 
-pub(crate) mod generator;
-pub(crate) mod program;
+mod argument;
+mod handle;
+mod launch;
+mod size;
+
+pub use crate::backend::contract::{KernelParameter, ParameterClass, ProgramSource};
+pub use argument::KernelArgument;
+pub use handle::{Kernel, Program};

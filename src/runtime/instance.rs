@@ -15,7 +15,6 @@ use crate::base::error::{DeviceError, Error, Result, StreamError};
 use crate::base::fork::{self, Inherited};
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
-use crate::compute::generator::Defaults;
 use crate::engine::stream::Stream;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::failures::UnraisedErrors;
@@ -29,10 +28,11 @@ use crate::engine::stream::task_report::{TaskReport, TaskWatch};
 use crate::memory::allocator::CachingAllocator;
 use crate::runtime::allocators::Allocators;
 use crate::runtime::current::Selected;
+use crate::runtime::extensions::Extensions;
 use crate::runtime::shutdown::{self, ShutdownReport};
 use crate::runtime::{current, process_hooks, report};
 
-/// The devices of this machine, with their streams, allocators and generators.
+/// The devices of this machine, with their streams and allocators.
 ///
 /// A runtime initialises each part at its first use: queries about devices may load drivers, but
 /// start no thread of this crate and initialise no device. A process usually has one runtime,
@@ -75,9 +75,7 @@ use crate::runtime::{current, process_hooks, report};
 /// let (pinned, shared) = (runtime.pinned_allocator(device)?, runtime.shared_allocator(device)?);
 /// println!("{:?}, {:?}", runtime.current_pool(device), runtime.allocator_settings());
 ///
-/// // Random numbers, waits and the end.
-/// runtime.manual_seed_device(device, 7)?;
-/// let own = runtime.generator(device)?;
+/// // Waits and the end.
 /// runtime.synchronize_timeout(device, Duration::from_secs(60))?;
 /// runtime.synchronize_unless(device, &mut || false)?;
 /// println!("{:?}", runtime.counters());
@@ -102,7 +100,7 @@ pub(super) struct Inner {
     accelerator: OnceLock<DeviceKind>,
     tables: Mutex<BTreeMap<Device, Arc<StreamTable>>>,
     pub(super) allocators: Mutex<Allocators>,
-    pub(super) generators: Defaults,
+    pub(super) extensions: Extensions,
 }
 
 /// Counters of tasks and workers since the runtime's start.
@@ -160,7 +158,7 @@ impl Runtime {
             accelerator: OnceLock::new(),
             tables: Mutex::new(LockRank::Runtime, BTreeMap::new()),
             allocators: Mutex::new(LockRank::Runtime, allocators),
-            generators: Defaults::new(id),
+            extensions: Extensions::default(),
         };
         Ok(Self { inner: Inherited::new(Arc::new(inner)) })
     }
@@ -504,7 +502,8 @@ impl Runtime {
     }
 
     /// The backend of a device's kind. Fails when the device does not exist; initialises no device.
-    pub(crate) fn backend(&self, device: Device) -> Result<&Arc<dyn Backend>> {
+    #[doc(hidden)]
+    pub fn backend(&self, device: Device) -> Result<&Arc<dyn Backend>> {
         let backend = self.inner.registry.backend(device.kind())?;
         let count = backend.device_count()?;
         if device.index() < count {

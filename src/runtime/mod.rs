@@ -5,7 +5,7 @@
 //! * `external_streams`: streams that other code has made with the driver
 //! * [`current`]: the current devices, streams and pools of each thread
 //! * [`guard`]: guards that make a device or stream current for a scope
-//! * [`generators`]: creates generators, and seeds the default ones
+//! * [`extensions`]: values that other crates keep for the life of a runtime
 //! * [`memory`]: creates buffers
 //! * [`memory_watch`]: makes allocators tell the log what they do
 //! * [`observers`]: callbacks for out-of-memory errors
@@ -19,8 +19,8 @@
 
 mod allocators;
 pub(crate) mod current;
+mod extensions;
 mod external_streams;
-mod generators;
 pub(crate) mod guard;
 mod instance;
 pub(crate) mod memory;

@@ -2,7 +2,7 @@
 
 use crate::base::device::Device;
 use crate::base::error::Result;
-use crate::compute::program::{Program, ProgramSource};
+use crate::compute::{Program, ProgramSource};
 use crate::runtime::Runtime;
 
 impl Runtime {

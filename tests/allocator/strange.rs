@@ -84,20 +84,6 @@ fn a_pool_that_was_not_made_is_one_without_users() {
 }
 
 #[test]
-fn a_count_of_random_numbers_beyond_memory_is_an_error() {
-    let runtime = scheduled(Runtime::new(Config::default()).unwrap());
-    let generator = runtime.generator(Device::cpu(0)).unwrap();
-    for count in [usize::MAX, isize::MAX as usize / 8 + 1] {
-        let refused = generator.random_raw(count).map(|numbers| numbers.len());
-        assert!(
-            matches!(refused, Err(Error::Config(ConfigError::InvalidSetting { .. }))),
-            "{refused:?}"
-        );
-    }
-    assert_eq!(generator.offset().unwrap(), 0, "no words were used");
-}
-
-#[test]
 fn addresses_do_not_double_beyond_what_is_counted() {
     // Goal: however far apart blocks are, the next ones have addresses. Method: alignments as large
     // as the parts of an address space, which each request leaves to none after it.

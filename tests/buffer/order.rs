@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use accelrt::{Buffer, Completion, Config, Error, MemoryError, RawType, Stream, Transfer};
+use accelrt::{Buffer, Completion, Config, Error, MemoryError, Stream, Transfer};
 use accelrt_testing::fault::Method;
 
 use crate::numbers::Numbers;
@@ -202,8 +202,7 @@ fn a_task_runs_behind_uses_that_the_runtime_was_told_of() {
             let held = hold(&told);
             buffer.record_use(&told).unwrap();
             let copy = buffer.copy_to_host(vec![0; 64], &stream).unwrap();
-            let generator = machine.runtime.generator(machine.device()).unwrap();
-            generator.fill_raw(&buffer, RawType::Uint32, &stream).unwrap();
+            buffer.fill(1, &stream).unwrap();
             idle();
             assert!(!copy.is_done());
             let_go(&held);

@@ -1,6 +1,6 @@
 //! Handles of two runtimes, which share nothing: refused wherever they meet, and nothing changes.
 
-use accelrt::{Config, Error, Event, RawType, Result, Runtime, RuntimeError, StreamGuard};
+use accelrt::{Config, Error, Event, Result, Runtime, RuntimeError, StreamGuard};
 
 use crate::scheduled::scheduled;
 use crate::support::CPU;
@@ -47,16 +47,6 @@ fn a_buffer_is_used_on_streams_of_its_own_runtime_alone() {
     refused(given.record_use(&stream), "a buffer", &theirs, &ours);
     own.fill(2, &stream).unwrap();
     assert_eq!((own.read_to_vec().unwrap()[0], given.read_to_vec().unwrap()[0]), (2, 0));
-}
-
-#[test]
-fn a_generator_fills_buffers_of_its_own_runtime_alone() {
-    let [ours, theirs] = two();
-    let (buffer, stream) = (ours.empty(64, CPU).unwrap(), ours.stream(CPU).unwrap());
-    let generator = theirs.generator(CPU).unwrap();
-    let filled = generator.fill_raw(&buffer, RawType::Uint32, &stream);
-    refused(filled, "a generator", &theirs, &ours);
-    assert_eq!(generator.offset().unwrap(), 0, "no words were used");
 }
 
 #[test]

@@ -123,19 +123,6 @@ fn a_kind_from_outside_is_the_accelerator_when_it_is_named() {
 }
 
 #[test]
-fn one_seed_for_all_kinds_is_that_of_a_kind_from_outside_too() {
-    let kind = registered("outside_seed", 86);
-    let runtime = runtime_with(kind);
-    let device = Device::new(kind, 0).unwrap();
-    runtime.manual_seed_all(kind, 3).unwrap();
-    runtime.manual_seed(5).unwrap();
-    let seed = || runtime.default_generator(device).unwrap().initial_seed().unwrap();
-    assert_eq!(seed(), 5);
-    runtime.manual_seed(6).unwrap();
-    assert_eq!(seed(), 6);
-}
-
-#[test]
 fn a_registered_backend_is_in_the_runtime_of_the_process() {
     for name in ["registered", "registered late"] {
         let variables = [("ACCELRT_ACCELERATOR", "outside_global")];

@@ -84,8 +84,8 @@ pub(crate) struct Machine {
     pub(crate) backend: Arc<FaultBackend>,
     pub(crate) null: Option<Arc<NullBackend>>,
     free_bytes: Vec<usize>,
-    /// Programs that a driver which compiles only some refused on its own.
-    refused_programs: AtomicU64,
+    /// Programs that a driver which compiles only some refused on its own, which is no fault.
+    pub(crate) refused_programs: AtomicU64,
 }
 
 /// The world of one run.
@@ -230,11 +230,6 @@ impl World {
 
     pub(crate) fn runs_on_host(&self) -> bool {
         self.backend().runs_on_host()
-    }
-
-    /// The driver compiles no such program, which is no fault.
-    pub(crate) fn note_refused_program(&self) {
-        self.machines[0].refused_programs.fetch_add(1, Ordering::Relaxed);
     }
 
     /// True where a copy moves bytes.

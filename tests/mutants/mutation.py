@@ -47,7 +47,6 @@ FOLDERS = {
 LAST = [
     ("--lib", ""),
     ("--test=native", ""),
-    ("--test=generator", ""),
     ("--test=order", ""),
     ("--test=faults", ""),
     ("--lib", "loom"),

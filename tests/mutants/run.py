@@ -52,7 +52,7 @@ LOOM = {
 }
 # Cargo's integration tests that defects name.
 INTEGRATION = (
-    "engine", "order", "buffer", "ffi", "conformance", "allocator", "generator",
+    "engine", "order", "buffer", "ffi", "conformance", "allocator",
     "face", "foreign", "schedules",
 )  # fmt: skip
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use accelrt::{Device, Event, RawType};
+use accelrt::{Device, Event};
 use accelrt_testing::{Schedule, Strategy};
 
 use crate::process;
@@ -117,22 +117,16 @@ fn operations_take_durations_of_their_own_exactly() {
 }
 
 #[test]
-fn random_fills_and_deferred_tasks_take_time_too() {
-    let setting = "seed:1,durations:1000,durations.random:40000,durations.deferred:6000";
+fn deferred_tasks_take_time_too() {
+    let setting = "seed:1,durations:1000,durations.deferred:6000";
     let world = World::new(setting.parse().unwrap(), 1);
     let stream = &world.streams[0];
-    let buffer = world.runtime.empty(400, Device::cpu(0)).unwrap();
-    let generator = world.runtime.generator(Device::cpu(0)).unwrap();
-    let events: Vec<Event> = (0..3).map(|_| Event::timed()).collect();
+    let events = [(); 2].map(|()| Event::timed());
     stream.record(&events[0]).unwrap();
-    generator.fill_raw(&buffer, RawType::Uint32, stream).unwrap();
-    stream.record(&events[1]).unwrap();
     stream.enqueue_deferred(|completion| completion.finish(Ok(()))).unwrap();
-    stream.record(&events[2]).unwrap();
+    stream.record(&events[1]).unwrap();
     world.finish();
-    let took = events.windows(2).map(|pair| pair[0].elapsed_ms(&pair[1]).unwrap().to_bits());
-    let expected = [0.040_04_f64, 0.006]; // and a nanosecond for each 10 bytes
-    assert_eq!(took.collect::<Vec<_>>(), expected.map(f64::to_bits));
+    assert_eq!(events[0].elapsed_ms(&events[1]).unwrap().to_bits(), 0.006_f64.to_bits());
 }
 
 #[test]

@@ -46,9 +46,7 @@ const AREAS: &[Area] = &[
     area("memory::allocator", (2, 4)),
     area("memory::buffer", (2, 5)),
     area("memory", (2, 6)),
-    area("compute::program", (2, 7)),
-    area("compute::generator", (2, 8)),
-    area("compute", (2, 9)),
+    area("compute", (2, 7)),
     // L3, the runtime and what watches and serves it.
     area("runtime", (3, 0)),
     area("kinds", (3, 1)),

@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use accelrt::{FloatType, Generator, RawType};
+use accelrt_random::{FloatType, Generator, RawType, RuntimeExt};
 
 use crate::arguments::place;
 use crate::buffer::{CBuffer, buffer_of};

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::backend::contract::Backend;
 use crate::backend::contract::owned::{BareMark, OwnedMark, OwnedStream};
+use crate::backend::contract::{Backend, Work};
 use crate::base::device::Device;
 use crate::base::error::{FailureCause, Result, StreamFailure};
 use crate::engine::stream::core::StreamCore;
@@ -82,6 +82,12 @@ impl TaskContext {
     pub(crate) fn effects(&mut self) -> &mut Effects {
         self.has_effects = true;
         &mut self.effects
+    }
+
+    /// Queues work for another thread of the stream's device, to share the running task. On kinds
+    /// that run tasks on the host such work may start late or never.
+    pub fn resume(&self, work: Arc<dyn Work>) {
+        self.handle.resume(work);
     }
 
     /// Fails the task, and with it the stream.

@@ -47,7 +47,8 @@ pub(crate) struct Identity {
 /// stream alive.
 pub struct StreamCore {
     pub(crate) identity: Identity,
-    pub(crate) backend: Arc<dyn Backend>,
+    /// The backend of the stream's device.
+    pub backend: Arc<dyn Backend>,
     /// The backend's stream, shared with the context of its tasks.
     pub handle: Arc<OwnedStream>,
     /// True when tasks run on the machine's own cores.

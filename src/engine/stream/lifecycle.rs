@@ -135,7 +135,7 @@ impl Lifecycle {
 
     /// Fails when the runtime accepts no new work: in a forked child and after the stop.
     #[inline]
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         if self.is_plain() { Ok(()) } else { self.check_phase() }
     }
 
@@ -149,7 +149,7 @@ impl Lifecycle {
 
     /// Fails when an object, described by `what`, belongs to another runtime.
     #[inline]
-    pub(crate) fn check_same_runtime(&self, what: &'static str, given: u64) -> Result<()> {
+    pub fn check_same_runtime(&self, what: &'static str, given: u64) -> Result<()> {
         let own = self.runtime;
         if given == own {
             Ok(())

@@ -44,7 +44,9 @@ impl MemoryAccess {
         Self { address, bytes: Some(bytes), writes: Some(false) }
     }
 
-    pub(crate) fn write(address: Address, bytes: usize) -> Self {
+    /// A write of `bytes` bytes.
+    #[must_use]
+    pub fn write(address: Address, bytes: usize) -> Self {
         Self { address, bytes: Some(bytes), writes: Some(true) }
     }
 

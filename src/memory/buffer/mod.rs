@@ -33,6 +33,6 @@ mod uses;
 mod uses_tests;
 
 pub use handle::{Buffer, ExportGuard};
-pub(crate) use order::Order;
+pub use order::Order;
 
 pub use transfer::{HostTransfer, Transfer};

@@ -38,7 +38,7 @@ use crate::queue::{Command, Pushed};
 
 /// The order of a task relative to other uses of its buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub enum Order {
     /// The task runs after every conflicting use.
     BehindConflicts,
     /// The caller prevents conflicting uses while the task runs.

@@ -248,7 +248,8 @@ impl Buffer {
 
     /// Enqueues a task that overwrites the buffer. `task` creates the task from the buffer's
     /// address. An empty buffer needs no task. Blocks and fails as [`Buffer::fill`].
-    pub(crate) fn overwrite<T: Command<TaskContext>>(
+    #[doc(hidden)]
+    pub fn overwrite<T: Command<TaskContext>>(
         &self,
         stream: &Stream,
         order: Order,
@@ -258,7 +259,9 @@ impl Buffer {
         enqueue(stream, [write_use(self)], order, task(self.begin()))
     }
 
-    pub(crate) fn check_stream(&self, stream: &Stream) -> Result<()> {
+    /// Fails when a stream cannot use the buffer, as one of another device or runtime.
+    #[doc(hidden)]
+    pub fn check_stream(&self, stream: &Stream) -> Result<()> {
         check_stream(stream, &[self])
     }
 

@@ -8,7 +8,6 @@ mod marks;
 mod memory;
 mod pages;
 mod probing;
-mod random_fills;
 mod shutdown;
 mod streams;
 mod threads;
@@ -67,10 +66,6 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario::new("copies", copies::run),
     Scenario::new("virtual memory", pages::run),
     Scenario::new("kernels", kernels::run),
-    Scenario {
-        kept_until: &[Method::KernelsKernelRelease, Method::KernelsProgramRelease],
-        ..Scenario::new("random fills", random_fills::run)
-    },
     Scenario::new("threads", threads::run),
     Scenario { end: End::Shutdown, ..Scenario::new("shutdown", shutdown::run) },
     Scenario {

@@ -10,6 +10,8 @@ mod campaign;
 mod laws;
 #[path = "../../../../tests/faults/ledger.rs"]
 mod ledger;
+#[path = "../../../accelrt-random/tests/faults/random_fills.rs"]
+mod random_fills;
 #[path = "../../../../tests/faults/scenarios/mod.rs"]
 mod scenarios;
 #[path = "../../../../tests/faults/table.rs"]
@@ -26,6 +28,7 @@ use accelrt_opencl::XpuBackend;
 use accelrt_testing::fault::Method;
 
 use crate::campaign::Campaign;
+use crate::scenarios::Scenario;
 use crate::world::Kind;
 
 /// What the OpenCL runtime of this machine has.
@@ -40,7 +43,7 @@ const XPU: Kind = Kind {
 #[ignore = "needs an OpenCL runtime: make test-xpu"]
 #[expect(clippy::print_stdout, reason = "the table, for who asks")]
 fn every_method_fails_in_turn_on_xpu_and_the_laws_hold() {
-    let campaign = Campaign::run(&[XPU]);
+    let campaign = Campaign::run(&[XPU], scenarios::ALL);
     println!("{}", campaign.table);
     campaign.assert_lawful();
     // Pages do not move there, so what moves them is not called.
@@ -49,4 +52,15 @@ fn every_method_fails_in_turn_on_xpu_and_the_laws_hold() {
     {
         assert!(campaign.table.failures_of(method) > 0, "{method} was never failed");
     }
+}
+
+const FILLS: [Scenario; 1] = [Scenario {
+    kept_until: &[Method::KernelsKernelRelease, Method::KernelsProgramRelease],
+    ..Scenario::new("random fills", random_fills::run)
+}];
+
+#[test]
+#[ignore = "needs an OpenCL runtime: make test-xpu"]
+fn every_method_fails_in_turn_in_random_fills_on_xpu_and_the_laws_hold() {
+    Campaign::run(&[XPU], &FILLS).assert_lawful();
 }

@@ -2,7 +2,7 @@
 
 #[path = "../../../../tests/common/seed.rs"]
 mod seed;
-#[path = "../../../../tests/generator/support.rs"]
+#[path = "../../../accelrt-random/tests/generator/support.rs"]
 #[expect(dead_code, reason = "the suite of generators uses the rest")]
 mod support;
 

@@ -2,8 +2,9 @@
 //!
 //! What needs a device that runs kernels is ignored, and run by `make test-intel`.
 
-use accelrt::{Config, DeviceKind, DriverError, Error, FloatType};
+use accelrt::{Config, DeviceKind, DriverError, Error};
 use accelrt_opencl::XpuBackend;
+use accelrt_random::FloatType;
 use accelrt_testing::fault::Method;
 
 use crate::seed::seed;

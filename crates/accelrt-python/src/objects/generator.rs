@@ -2,7 +2,8 @@
 #![expect(unsafe_code, reason = "fills whose order the program promises")]
 
 use accelrt::internal::fork;
-use accelrt::{Buffer, Device, DeviceKind, FloatType, Generator, RawType, Result, Runtime, Stream};
+use accelrt::{Buffer, Device, DeviceKind, Result, Runtime, Stream};
+use accelrt_random::{FloatType, Generator, RawType, RuntimeExt};
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyMemoryView, PyTuple};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
-use accelrt::{Buffer, Config, Device, FloatType, Generator, RawType, Result, Runtime, Stream};
+use accelrt::{Buffer, Config, Device, Result, Runtime, Stream};
+use accelrt_random::{FloatType, Generator, RawType, RuntimeExt};
 use accelrt_testing::fault::FaultBackend;
 
 pub(crate) const CPU: Device = Device::cpu(0);

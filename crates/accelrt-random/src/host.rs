@@ -1,14 +1,13 @@
 //! Random fills on host kinds: several threads write chunks of the buffer.
 #![expect(unsafe_code, reason = "writes to memory by its address")]
-
 use std::sync::Arc;
 
-use crate::backend::contract::{Address, Turn, Work};
-use crate::compute::generator::task_parts::TaskParts;
-use crate::compute::generator::values::{BLOCK_BYTES, Block, Values};
-use crate::engine::stream::context::TaskContext;
-use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
-use crate::queue::{Class, Command};
+use accelrt::backend::contract::{Address, Turn, Work};
+use accelrt::internal::{
+    Class, Command, Details, MemoryAccess, OperationKind, TaskContext, TaskParts,
+};
+
+use crate::values::{BLOCK_BYTES, Block, Values};
 
 /// Blocks per chunk: 256 KiB, half of a typical L2 cache, written in tens of microseconds.
 const CHUNK_BLOCKS: usize = (256 << 10) / BLOCK_BYTES;
@@ -19,14 +18,14 @@ const CHUNKS_PER_HELPER: usize = 4;
 /// A memory range to fill with consecutive blocks of a seed's sequence. The end of the range may
 /// cut the last block.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Range {
-    pub(super) seed: u64,
-    pub(super) first_block: u64,
-    pub(super) to: Address,
-    pub(super) bytes: usize,
-    pub(super) values: Values,
+pub(crate) struct Range {
+    pub(crate) seed: u64,
+    pub(crate) first_block: u64,
+    pub(crate) to: Address,
+    pub(crate) bytes: usize,
+    pub(crate) values: Values,
     /// Maximum number of threads, including the thread that runs the task.
-    pub(super) core_count: u16,
+    pub(crate) core_count: u16,
 }
 
 impl Range {
@@ -85,7 +84,7 @@ impl Work for SharedFill {
     }
 }
 
-pub(super) struct HostFill(pub(super) Range);
+pub(crate) struct HostFill(pub(crate) Range);
 
 impl Command<TaskContext> for HostFill {
     const CLASS: Class = Class::User;
@@ -107,7 +106,7 @@ impl Command<TaskContext> for HostFill {
         let fill = Arc::new(SharedFill { range, parts: TaskParts::new(chunks) });
         for _ in 0..helpers {
             // `resume` only queues the helper. If no helper starts, this thread writes every chunk.
-            context.handle.resume(Arc::clone(&fill) as Arc<dyn Work>);
+            context.resume(Arc::clone(&fill) as Arc<dyn Work>);
         }
         fill.help();
         fill.parts.wait();

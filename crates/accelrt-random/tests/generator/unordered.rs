@@ -3,7 +3,7 @@
 
 use std::sync::mpsc;
 
-use accelrt::{FloatType, RawType};
+use accelrt_random::{FloatType, RawType};
 
 use crate::support::{CPU, Fill, Machine};
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use crate::backend::contract::{LaunchArgument, LaunchSize};
 use crate::base::error::{Error, FailureCause, MemoryError, ProgramError, Result};
-use crate::compute::program::handle::KernelCore;
-use crate::compute::program::size::launch_size;
-use crate::compute::program::{Kernel, KernelArgument};
+use crate::compute::handle::KernelCore;
+use crate::compute::size::launch_size;
+use crate::compute::{Kernel, KernelArgument};
 use crate::engine::log::names::NameId;
 use crate::engine::stream::Stream;
 use crate::engine::stream::context::TaskContext;
@@ -128,13 +128,14 @@ impl Stream {
     }
 
     /// Checks the kernel, the arguments and the sizes, and creates the launch without enqueuing it.
-    pub(crate) fn kernel_task(
+    #[doc(hidden)]
+    pub fn kernel_task(
         &self,
         kernel: &Kernel,
         arguments: &[KernelArgument<'_>],
         global_size: &[usize],
         local_size: Option<&[usize]>,
-    ) -> Result<Launch> {
+    ) -> Result<impl Command<TaskContext> + use<>> {
         self.check_kernel(kernel)?;
         let (expected, given) = (kernel.parameters().len(), arguments.len());
         if expected != given {

@@ -3,17 +3,15 @@
 //! Seeding neither needs nor initialises a device. A seed for all devices, or for those of a kind,
 //! also applies to generators created later. Each seeding replaces the earlier seeds of its
 //! devices. Without a seeding, a default generator begins with an unpredictable seed.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::device::{Device, DeviceKind};
-use crate::base::error::Result;
-use crate::base::fork;
-use crate::base::sync::{LockRank, Mutex};
-use crate::compute::generator::Generator;
-use crate::compute::generator::fill_cache::FillCaches;
-use crate::compute::generator::state::{State, random_seed};
+use accelrt::internal::{LockRank, Mutex, fork};
+use accelrt::{Device, DeviceKind, Result};
+
+use crate::Generator;
+use crate::fill_cache::FillCaches;
+use crate::state::{State, random_seed};
 
 #[derive(Debug)]
 pub(crate) struct Defaults {

@@ -5,7 +5,7 @@
 //! (in parts, by `random_raw`, on one core, on a driver), random programs against a model of the
 //! state, and a null kind that notes what reached it.
 
-#[path = "../common/seed.rs"]
+#[path = "../../../../tests/common/seed.rs"]
 mod seed;
 
 mod defaults;

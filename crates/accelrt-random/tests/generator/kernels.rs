@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use accelrt::backend::contract::{Address, LaunchArgument, LaunchSize, ValueBytes};
-use accelrt::{Config, DeviceKind, DriverError, Error, FloatType, GeneratorError, RawType};
+use accelrt::{Config, DeviceKind, DriverError, Error, GeneratorError};
+use accelrt_random::{FloatType, RawType, RuntimeExt};
 use accelrt_testing::fault::{Fault, FaultError, Method};
 use accelrt_testing::null::{Launched, NullBackend, NullConfig};
 

@@ -2,9 +2,8 @@
 
 use std::sync::mpsc;
 
-use accelrt::{
-    Config, Error, FloatType, GeneratorError, MemoryError, RawType, Runtime, RuntimeError,
-};
+use accelrt::{Config, Error, GeneratorError, MemoryError, Runtime, RuntimeError};
+use accelrt_random::{FloatType, RawType, RuntimeExt};
 use accelrt_testing::fault::Method;
 
 use crate::seed::seed;

@@ -1,13 +1,12 @@
 //! Random fills of buffers: a call checks its arguments, takes random words, enqueues a task.
 #![expect(unsafe_code, reason = "fills with an order that the caller guarantees")]
+use accelrt::internal::UseOrder;
+use accelrt::{Buffer, Error, GeneratorError, Result, Stream};
 
-use crate::base::error::{Error, GeneratorError, Result};
-use crate::compute::generator::Generator;
-use crate::compute::generator::fill_cache::launch;
-use crate::compute::generator::host::{HostFill, Range};
-use crate::compute::generator::values::{BLOCK_BYTES, Block, Values};
-use crate::engine::stream::Stream;
-use crate::memory::buffer::{Buffer, Order};
+use crate::Generator;
+use crate::fill_cache::launch;
+use crate::host::{HostFill, Range};
+use crate::values::{BLOCK_BYTES, Block, Values};
 
 /// The integer type that [`Generator::fill_raw`] writes, every bit of which is random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,20 +59,20 @@ impl Generator {
     /// a shutdown, in a forked child, and when the offset would exceed 2^64 - 4. A failed call uses
     /// no words.
     pub fn fill_raw(&self, buffer: &Buffer, dtype: RawType, stream: &Stream) -> Result<()> {
-        self.fill(buffer, dtype.raw(), stream, Order::BehindConflicts)
+        self.fill(buffer, dtype.raw(), stream, UseOrder::BehindConflicts)
     }
 
     /// As [`Generator::fill_raw`], with uniform numbers in [0, 1). They are multiples of 2^-24 for
     /// [`FloatType::Float32`] and of 2^-53 for [`FloatType::Float64`].
     pub fn fill_uniform(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
-        self.fill(buffer, dtype.uniform(), stream, Order::BehindConflicts)
+        self.fill(buffer, dtype.uniform(), stream, UseOrder::BehindConflicts)
     }
 
     /// As [`Generator::fill_raw`], with normal numbers of mean 0 and variance 1, by the Box-Muller
     /// transform. Their absolute values are below 6.7 for [`FloatType::Float32`] and below 8.6 for
     /// [`FloatType::Float64`].
     pub fn fill_normal(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
-        self.fill(buffer, dtype.normal(), stream, Order::BehindConflicts)
+        self.fill(buffer, dtype.normal(), stream, UseOrder::BehindConflicts)
     }
 
     /// As [`Generator::fill_raw`], but only `stream` orders the fill.
@@ -86,7 +85,7 @@ impl Generator {
         dtype: RawType,
         stream: &Stream,
     ) -> Result<()> {
-        self.fill(buffer, dtype.raw(), stream, Order::ByCaller)
+        self.fill(buffer, dtype.raw(), stream, UseOrder::ByCaller)
     }
 
     /// As [`Generator::fill_uniform`], but only `stream` orders the fill.
@@ -99,7 +98,7 @@ impl Generator {
         dtype: FloatType,
         stream: &Stream,
     ) -> Result<()> {
-        self.fill(buffer, dtype.uniform(), stream, Order::ByCaller)
+        self.fill(buffer, dtype.uniform(), stream, UseOrder::ByCaller)
     }
 
     /// As [`Generator::fill_normal`], but only `stream` orders the fill.
@@ -112,10 +111,16 @@ impl Generator {
         dtype: FloatType,
         stream: &Stream,
     ) -> Result<()> {
-        self.fill(buffer, dtype.normal(), stream, Order::ByCaller)
+        self.fill(buffer, dtype.normal(), stream, UseOrder::ByCaller)
     }
 
-    fn fill(&self, buffer: &Buffer, values: Values, stream: &Stream, order: Order) -> Result<()> {
+    fn fill(
+        &self,
+        buffer: &Buffer,
+        values: Values,
+        stream: &Stream,
+        order: UseOrder,
+    ) -> Result<()> {
         let (generator, expected) = (self.device().kind(), buffer.device().kind());
         if generator != expected {
             return Err(Error::Generator(GeneratorError::KindMismatch { expected, generator }));

@@ -5,7 +5,6 @@
 //! The code ignores the upper half.
 #![expect(unsafe_code, reason = "a vector is stored to an array")]
 #![expect(clippy::cast_possible_wrap, reason = "intrinsics take bits as signed numbers")]
-
 use std::arch::x86_64::{
     __m256i, _mm256_add_epi64, _mm256_and_si256, _mm256_castps_si256, _mm256_castsi256_ps,
     _mm256_mul_epu32, _mm256_permute4x64_epi64, _mm256_set_epi64x, _mm256_set1_epi64x,
@@ -13,9 +12,7 @@ use std::arch::x86_64::{
     _mm256_xor_si256,
 };
 
-use crate::compute::generator::philox::{
-    KEY_STEPS, LANES, LAST_BLOCK, MULTIPLIERS, ROUNDS, Words, key,
-};
+use crate::philox::{KEY_STEPS, LANES, LAST_BLOCK, MULTIPLIERS, ROUNDS, Words, key};
 
 /// A vector with one word of each of four consecutive blocks.
 type Word = __m256i;
@@ -27,7 +24,7 @@ const STEP: usize = 4 * VECTORS;
 
 /// [`philox::blocks`](super::philox::blocks) with AVX2 instructions.
 #[target_feature(enable = "avx2")]
-pub(super) fn blocks(seed: u64, first: u64, words: &mut Words) {
+pub(crate) fn blocks(seed: u64, first: u64, words: &mut Words) {
     let keys = schedule(seed);
     for lane in (0..LANES).step_by(STEP) {
         let counters = mixed(&keys, first.wrapping_add(lane as u64));

@@ -4,31 +4,31 @@
 //! This file has the portable loop over a batch's counters; `philox_avx2` uses intrinsics instead.
 #![expect(clippy::cast_possible_truncation, reason = "words are halves of products")]
 
-pub(super) const ROUNDS: usize = 10;
+pub(crate) const ROUNDS: usize = 10;
 
-pub(super) const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
+pub(crate) const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
 
 /// The key's increments between two rounds: the golden ratio, and √3 - 1, as Philox defines them.
-pub(super) const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+pub(crate) const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 const LOW_WORD: u64 = 0xFFFF_FFFF;
 
 /// The last block's number. Block 0 follows it: a block has 4 words, and word offsets have 64 bits.
-pub(super) const LAST_BLOCK: u64 = u64::MAX >> 2;
+pub(crate) const LAST_BLOCK: u64 = u64::MAX >> 2;
 
 /// The blocks of a batch, which one call of [`blocks`] computes: 1 KiB of numbers.
-pub(super) const LANES: usize = 64;
+pub(crate) const LANES: usize = 64;
 
 /// The words of a batch, indexed by word, then by lane.
-pub(super) type Words = [[u32; LANES]; 4];
+pub(crate) type Words = [[u32; LANES]; 4];
 
-pub(super) const fn key(seed: u64) -> [u32; 2] {
+pub(crate) const fn key(seed: u64) -> [u32; 2] {
     [seed as u32, (seed >> 32) as u32]
 }
 
 /// Computes consecutive blocks of a seed's sequence, from block `first`. A block's number is the
 /// lower half of its counter; the upper half is 0.
-pub(super) fn blocks(seed: u64, first: u64, words: &mut Words) {
+pub(crate) fn blocks(seed: u64, first: u64, words: &mut Words) {
     let [a, b, c, d] = words;
     for lane in 0..LANES {
         let block = first.wrapping_add(lane as u64) & LAST_BLOCK;

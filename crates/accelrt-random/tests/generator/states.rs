@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
-use accelrt::{Error, FloatType, GeneratorError};
+use accelrt::{ConfigError, Error, GeneratorError};
+use accelrt_random::{FloatType, RuntimeExt};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::seed::seed;
-use crate::support::Machine;
+use crate::support::{CPU, Machine};
 
 /// What a program does to a generator.
 #[derive(Clone, Copy, Debug)]
@@ -150,4 +151,18 @@ fn seed_takes_one_that_nobody_can_foretell_and_says_which() {
     let seeds = [generator.seed().unwrap(), generator.seed().unwrap()];
     assert_ne!(seeds[0], seeds[1]);
     assert_eq!((generator.initial_seed().unwrap(), generator.offset().unwrap()), (seeds[1], 0));
+}
+
+#[test]
+fn a_count_of_random_numbers_beyond_memory_is_an_error() {
+    let machine = Machine::cpu(1);
+    let generator = machine.runtime.generator(CPU).unwrap();
+    for count in [usize::MAX, isize::MAX as usize / 8 + 1] {
+        let refused = generator.random_raw(count).map(|numbers| numbers.len());
+        assert!(
+            matches!(refused, Err(Error::Config(ConfigError::InvalidSetting { .. }))),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(generator.offset().unwrap(), 0, "no words were used");
 }

@@ -62,7 +62,9 @@ fn kernels_of(backend: &Arc<dyn Backend>) -> Result<&dyn Kernels> {
 }
 
 impl Program {
-    pub(crate) fn compile(
+    /// Compiles a program for a device of the backend.
+    #[doc(hidden)]
+    pub fn compile(
         backend: &Arc<dyn Backend>,
         device: Device,
         source: ProgramSource<'_>,

@@ -1,15 +1,13 @@
 //! The public [`Generator`]: a handle to a seed and an offset that several threads can share.
-
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::device::Device;
-use crate::base::error::{ConfigError, Error, Result};
-use crate::base::fork::{self, Inherited};
-use crate::base::spin::SpinMutex;
-use crate::compute::generator::fill_cache::FillCaches;
-use crate::compute::generator::state::{BLOCK_WORDS, DEFAULT_SEED, State, random_seed};
-use crate::compute::generator::values::{Block, Values};
+use accelrt::internal::{Inherited, SpinMutex, fork};
+use accelrt::{ConfigError, Device, Error, Result};
+
+use crate::fill_cache::FillCaches;
+use crate::state::{BLOCK_WORDS, DEFAULT_SEED, State, random_seed};
+use crate::values::{Block, Values};
 
 /// A generator of random numbers: Philox 4x32-10, from a seed and an offset into its sequence.
 ///
@@ -17,11 +15,12 @@ use crate::compute::generator::values::{Block, Values};
 /// threads. Handles are cheap to clone, and clones share one state. Any thread may use a handle at
 /// any time, because each call takes a separate part of the sequence.
 ///
-/// Created by [`Runtime::generator`](crate::Runtime::generator). In a forked child whose parent had
-/// initialised the runtime, methods of the parent's generators that return a `Result` fail.
+/// Created by [`RuntimeExt::generator`](crate::RuntimeExt::generator). In a forked child whose parent
+/// had initialised the runtime, methods of the parent's generators that return a `Result` fail.
 ///
 /// ```
-/// use accelrt::{Config, Device, FloatType, Runtime};
+/// use accelrt::{Config, Device, Runtime};
+/// use accelrt_random::{FloatType, RuntimeExt};
 /// let runtime = Runtime::new(Config::default())?;
 /// let stream = runtime.current_stream()?;
 /// let generator = runtime.generator(Device::cpu(0))?;
@@ -35,7 +34,7 @@ use crate::compute::generator::values::{Block, Values};
 /// ```
 ///
 /// ```
-/// use accelrt::{FloatType, RawType};
+/// use accelrt_random::{FloatType, RawType, RuntimeExt};
 /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
 /// # let (device, stream) = (accelrt::Device::cpu(0), runtime.current_stream()?);
 /// let generator = runtime.generator(device)?;
@@ -71,11 +70,11 @@ struct Core {
 }
 
 impl Generator {
-    pub(super) fn new(device: Device, caches: Arc<FillCaches>) -> Self {
+    pub(crate) fn new(device: Device, caches: Arc<FillCaches>) -> Self {
         Self::at(device, caches, State::of(DEFAULT_SEED))
     }
 
-    pub(super) fn at(device: Device, caches: Arc<FillCaches>, state: State) -> Self {
+    pub(crate) fn at(device: Device, caches: Arc<FillCaches>, state: State) -> Self {
         let (state, process) = (SpinMutex::new(state), std::process::id());
         let core = Core { device, state, caches, process };
         Self { core: Inherited::new(Arc::new(core)) }
@@ -136,6 +135,7 @@ impl Generator {
     /// change, when the offset would exceed 2^64 - 4.
     ///
     /// ```
+    /// # use accelrt_random::RuntimeExt;
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
     /// let generator = runtime.generator(accelrt::Device::cpu(0))?;
     /// generator.manual_seed(0)?;
@@ -181,7 +181,7 @@ impl Generator {
         self.with_state(|state| Ok((state.seed, state.take(blocks)?)))?
     }
 
-    pub(super) fn caches(&self) -> &FillCaches {
+    pub(crate) fn caches(&self) -> &FillCaches {
         &self.core.caches
     }
 

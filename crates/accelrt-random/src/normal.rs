@@ -9,7 +9,7 @@
 
 /// The polynomial p in log(1 + f) = f - f²/2 + f³ p(f), for f from √½ - 1 to √2 - 1. The constant
 /// term is first. Relative error 2^-27 before rounding.
-pub(super) const LOG_32: [f32; 8] = [
+pub(crate) const LOG_32: [f32; 8] = [
     0.333_333_3,
     -0.250_008_2,
     0.200_012_27,
@@ -22,15 +22,15 @@ pub(super) const LOG_32: [f32; 8] = [
 
 /// The polynomial in x² for sin(x π/4) / x, for x² from 0 to 1. Relative error 2^-28 before
 /// rounding.
-pub(super) const SIN_32: [f32; 4] =
+pub(crate) const SIN_32: [f32; 4] =
     [std::f32::consts::FRAC_PI_4, -0.080_745_44, 0.002_490_001, -3.595_045e-5];
 
 /// The polynomial in x² for cos(x π/4), for x² from 0 to 1. Relative error 2^-33 before rounding.
-pub(super) const COS_32: [f32; 5] =
+pub(crate) const COS_32: [f32; 5] =
     [1.0, -0.308_425_13, 0.015_854_327, -0.000_325_940_08, 3.530_338e-6];
 
 /// [`LOG_32`] in double precision. Relative error 2^-56 before rounding.
-pub(super) const LOG_64: [f64; 19] = [
+pub(crate) const LOG_64: [f64; 19] = [
     0.333_333_333_333_331_4,
     -0.249_999_999_999_879_8,
     0.200_000_000_000_666_12,
@@ -53,7 +53,7 @@ pub(super) const LOG_64: [f64; 19] = [
 ];
 
 /// [`SIN_32`] in double precision. Relative error 2^-58 before rounding.
-pub(super) const SIN_64: [f64; 7] = [
+pub(crate) const SIN_64: [f64; 7] = [
     std::f64::consts::FRAC_PI_4,
     -0.080_745_512_188_280_54,
     0.002_490_394_570_188_736_4,
@@ -64,7 +64,7 @@ pub(super) const SIN_64: [f64; 7] = [
 ];
 
 /// [`COS_32`] in double precision. Relative error 2^-64 before rounding.
-pub(super) const COS_64: [f64; 8] = [
+pub(crate) const COS_64: [f64; 8] = [
     1.0,
     -0.308_425_137_534_042_44,
     0.015_854_344_243_815_426,
@@ -102,7 +102,7 @@ macro_rules! functions {
             #[inline(always)]
             #[expect(clippy::cast_possible_wrap, reason = "an arithmetic shift of the exponent")]
             #[expect(clippy::cast_sign_loss, reason = "subtracted from the bits")]
-            pub(super) fn minus_two_log(u: $float) -> $float {
+            pub(crate) fn minus_two_log(u: $float) -> $float {
                 // u = 2^exponent (1 + f), 1 + f from √½ to √2.
                 let bits = u.to_bits();
                 let exponent = bits.wrapping_sub($root_of_half) as $integer >> $mantissa_bits;
@@ -116,7 +116,7 @@ macro_rules! functions {
 
             /// The square root of 0 or of a number far above the subnormal numbers.
             #[inline(always)]
-            pub(super) fn root(square: $float) -> $float {
+            pub(crate) fn root(square: $float) -> $float {
                 // Halving the exponent estimates the inverse root. Newton's steps refine it.
                 let half = 0.5 * square;
                 let mut inverse = $float::from_bits($root_guess - (square.to_bits() >> 1));
@@ -129,7 +129,7 @@ macro_rules! functions {
 
             /// Cosine and sine of (`quadrant` + x/2) right angles, x from -1 to 1.
             #[inline(always)]
-            pub(super) fn cos_sin(quadrant: $bits, x: $float) -> ($float, $float) {
+            pub(crate) fn cos_sin(quadrant: $bits, x: $float) -> ($float, $float) {
                 let square = x * x;
                 let sin = x * polynomial(&$sin, square);
                 let cos = polynomial(&$cos, square);
@@ -189,7 +189,7 @@ const fn exp2_neg_f64(power: u64) -> f64 {
 /// The upper 53 bits times 2^-53, exactly. The conversion takes 32 bits, then 21 bits.
 #[inline(always)]
 #[expect(clippy::cast_possible_wrap, reason = "32 and 21 bits")]
-pub(super) fn uniform_64(number: u64) -> f64 {
+pub(crate) fn uniform_64(number: u64) -> f64 {
     let (upper, lower) = (number >> 32, number >> 11 & 0x1F_FFFF);
     exact_f64(upper as i64).mul_add(exp2_neg_f64(32), exact_f64(lower as i64) * exp2_neg_f64(53))
 }
@@ -198,7 +198,7 @@ pub(super) fn uniform_64(number: u64) -> f64 {
 /// from the second.
 #[inline(always)]
 #[expect(clippy::cast_possible_wrap, reason = "31 bits, and a distance to the nearest quadrant")]
-pub(super) fn pair_32(first: u32, second: u32) -> (f32, f32) {
+pub(crate) fn pair_32(first: u32, second: u32) -> (f32, f32) {
     // u is the middle of an interval of length 2^-31, so it is never 0.
     let u = exact_f32((first >> 1) as i32).mul_add(exp2_neg_f32(31), exp2_neg_f32(32));
     let radius = single::root(single::minus_two_log(u));
@@ -212,7 +212,7 @@ pub(super) fn pair_32(first: u32, second: u32) -> (f32, f32) {
 /// angle from the upper 54 of the second.
 #[inline(always)]
 #[expect(clippy::cast_possible_wrap, reason = "52 bits, and a distance to the nearest quadrant")]
-pub(super) fn pair_64(first: u64, second: u64) -> (f64, f64) {
+pub(crate) fn pair_64(first: u64, second: u64) -> (f64, f64) {
     const HALF: i64 = 1 << 51;
     // Subtracts half of the range, because `exact_f64` converts 52 bits including a sign.
     let step = exact_f64((first >> 12) as i64 - HALF);

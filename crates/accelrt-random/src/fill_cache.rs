@@ -1,49 +1,48 @@
 //! Cached data for random fills of each device: the core count on host kinds, kernels on others.
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 
-use crate::backend::contract::Backend;
-use crate::base::device::Device;
-use crate::base::error::{DriverError, Error, ProgramError, Result};
-use crate::base::sync::{LockRank, Mutex};
-use crate::compute::generator::normal::{COS_32, COS_64, LOG_32, LOG_64, SIN_32, SIN_64};
-use crate::compute::generator::values::{BLOCK_BYTES, Values};
-use crate::compute::program::{Kernel, Program, ProgramSource};
-use crate::engine::stream::Stream;
-use crate::memory::buffer::{Buffer, Order};
+use accelrt::backend::contract::Backend;
+use accelrt::internal::{LockRank, Mutex, UseOrder};
+use accelrt::{
+    Buffer, Device, DriverError, Error, Kernel, Program, ProgramError, ProgramSource, Result,
+    Stream,
+};
+
+use crate::normal::{COS_32, COS_64, LOG_32, LOG_64, SIN_32, SIN_64};
+use crate::values::{BLOCK_BYTES, Values};
 
 /// The number of work-items is a multiple of this number, so that the driver finds a group size
 /// that divides it. Work-items after the last block do nothing.
 const ITEMS_MULTIPLE: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct FillCaches {
-    pub(super) runtime: u64,
+pub(crate) struct FillCaches {
+    pub(crate) runtime: u64,
     of_devices: Mutex<BTreeMap<Device, Arc<FillCache>>>,
 }
 
 impl FillCaches {
-    pub(super) fn new(runtime: u64) -> Arc<Self> {
+    pub(crate) fn new(runtime: u64) -> Arc<Self> {
         let of_devices = Mutex::new(LockRank::Generators, BTreeMap::new());
         Arc::new(Self { runtime, of_devices })
     }
 
-    pub(super) fn of(&self, device: Device) -> Arc<FillCache> {
+    pub(crate) fn of(&self, device: Device) -> Arc<FillCache> {
         Arc::clone(self.of_devices.lock().entry(device).or_default())
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct FillCache {
+pub(crate) struct FillCache {
     core_count: OnceLock<u16>,
     program: OnceLock<Program>,
     kernels: [OnceLock<Kernel>; 6],
 }
 
 impl FillCache {
-    pub(super) fn core_count(&self, stream: &Stream) -> Result<u16> {
+    pub(crate) fn core_count(&self, stream: &Stream) -> Result<u16> {
         if let Some(count) = self.core_count.get() {
             return Ok(*count);
         }
@@ -54,7 +53,7 @@ impl FillCache {
 
     /// The kernel that writes `values`. The first call on a device blocks while it compiles the
     /// program. Concurrent first calls may each compile; the cache retains one result.
-    pub(super) fn kernel(&self, values: Values, stream: &Stream) -> Result<&Kernel> {
+    pub(crate) fn kernel(&self, values: Values, stream: &Stream) -> Result<&Kernel> {
         let (place, name) = (&self.kernels[values as usize], NAMES[values as usize]);
         if let Some(kernel) = place.get() {
             return Ok(kernel);
@@ -115,12 +114,12 @@ fn source() -> String {
 
 /// Enqueues the kernel that fills a whole buffer. The buffer must not be empty, and its size and
 /// address must be multiples of `item_bytes`.
-pub(super) fn launch(
+pub(crate) fn launch(
     kernel: &Kernel,
     (seed, first_block): (u64, u64),
     (buffer, item_bytes): (&Buffer, usize),
     stream: &Stream,
-    order: Order,
+    order: UseOrder,
 ) -> Result<()> {
     let count = (buffer.nbytes() / item_bytes) as u64;
     let items = buffer.nbytes().div_ceil(BLOCK_BYTES).next_multiple_of(ITEMS_MULTIPLE);

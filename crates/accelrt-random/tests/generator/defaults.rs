@@ -1,6 +1,11 @@
 //! Default generators: one a device, seeded before it exists, the later seed wins.
 
+use std::sync::Arc;
+
+use accelrt::backend::contract::Backend;
 use accelrt::{Config, Device, DeviceError, DeviceKind, Error, Runtime};
+use accelrt_random::RuntimeExt;
+use accelrt_testing::null::{NullBackend, NullConfig};
 
 const CPUS: [Device; 3] = [Device::cpu(0), Device::cpu(1), Device::cpu(2)];
 
@@ -47,4 +52,18 @@ fn a_device_that_is_not_there_has_no_generator_but_may_be_seeded() {
             "{refused:?}"
         );
     }
+}
+
+#[test]
+fn one_seed_for_all_kinds_is_that_of_a_third_party_kind_too() {
+    let kind = DeviceKind::register("outside_seed", 86).unwrap();
+    let backend = NullBackend::new(NullConfig { kind, ..NullConfig::default() });
+    let runtime = Runtime::with_backends(Config::default(), [backend as Arc<dyn Backend>]).unwrap();
+    let device = Device::new(kind, 0).unwrap();
+    runtime.manual_seed_all(kind, 3).unwrap();
+    runtime.manual_seed(5).unwrap();
+    let seed = || runtime.default_generator(device).unwrap().initial_seed().unwrap();
+    assert_eq!(seed(), 5);
+    runtime.manual_seed(6).unwrap();
+    assert_eq!(seed(), 6);
 }

@@ -1,30 +1,29 @@
 //! The state of a generator, a seed and an offset, and its 16-byte encoding.
-
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::base::error::{Error, GeneratorError, Result};
+use accelrt::{Error, GeneratorError, Result};
 
 /// The initial seed of a generator: torch's `default_rng_seed_val`.
-pub(super) const DEFAULT_SEED: u64 = 67_280_421_310_721;
+pub(crate) const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
 /// Words per block. Every offset is a multiple of this number.
-pub(super) const BLOCK_WORDS: u64 = 4;
+pub(crate) const BLOCK_WORDS: u64 = 4;
 
 /// A position in the sequence of words that a seed selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct State {
-    pub(super) seed: u64,
+pub(crate) struct State {
+    pub(crate) seed: u64,
     /// The number of used words, a multiple of [`BLOCK_WORDS`].
     offset: u64,
 }
 
 impl State {
-    pub(super) const fn of(seed: u64) -> Self {
+    pub(crate) const fn of(seed: u64) -> Self {
         Self { seed, offset: 0 }
     }
 
-    pub(super) fn at(seed: u64, offset: u64) -> Result<Self> {
+    pub(crate) fn at(seed: u64, offset: u64) -> Result<Self> {
         if offset.is_multiple_of(BLOCK_WORDS) {
             Ok(Self { seed, offset })
         } else {
@@ -32,14 +31,14 @@ impl State {
         }
     }
 
-    pub(super) fn offset(self) -> u64 {
+    pub(crate) fn offset(self) -> u64 {
         self.offset
     }
 
     /// Advances the offset by `blocks` blocks. Returns the number of the first of these blocks.
     /// Fails, without a change, when the offset would exceed its largest value: after that the
     /// words from the beginning would be used again.
-    pub(super) fn take(&mut self, blocks: u64) -> Result<u64> {
+    pub(crate) fn take(&mut self, blocks: u64) -> Result<u64> {
         let (first, offset) = (self.offset / BLOCK_WORDS, self.offset);
         let advanced = blocks.checked_mul(BLOCK_WORDS).and_then(|words| offset.checked_add(words));
         self.offset = advanced.ok_or_else(|| {
@@ -49,13 +48,13 @@ impl State {
         Ok(first)
     }
 
-    pub(super) fn to_bytes(self) -> [u8; 16] {
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
         let both = u128::from(self.seed) | u128::from(self.offset) << 64;
         both.to_le_bytes()
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "splits the number into its halves")]
-    pub(super) fn from_bytes(bytes: [u8; 16]) -> Result<Self> {
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Result<Self> {
         let both = u128::from_le_bytes(bytes);
         Self::at(both as u64, (both >> 64) as u64)
     }
@@ -63,7 +62,7 @@ impl State {
 
 /// An unpredictable seed: a hash of the process id and the time. The hash keys of the standard
 /// library are random bytes of the system.
-pub(super) fn random_seed() -> u64 {
+pub(crate) fn random_seed() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id()); // a forked child has its parent's hash keys
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -4,7 +4,7 @@ use crate::backend::contract::{
     Address, KernelParameter, LaunchArgument, ParameterClass, ValueBytes,
 };
 use crate::base::error::{Error, ProgramError, Result};
-use crate::compute::program::Kernel;
+use crate::compute::Kernel;
 use crate::ffi::Argument;
 use crate::memory::buffer::Buffer;
 

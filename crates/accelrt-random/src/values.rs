@@ -10,15 +10,15 @@
     reason = "exact conversions of bits; lanes are indices"
 )]
 #![expect(unsafe_code, reason = "calls functions with target features")]
+use crate::normal::{pair_32, pair_64, uniform_64};
+use crate::philox::{LANES, Words, blocks};
 
-use crate::compute::generator::normal::{pair_32, pair_64, uniform_64};
-use crate::compute::generator::philox::{LANES, Words, blocks};
 #[cfg(target_arch = "x86_64")]
-use crate::compute::generator::philox_avx2;
+use crate::philox_avx2;
 
 /// The distribution and the type of the numbers that a fill writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Values {
+pub(crate) enum Values {
     RawUint32,
     RawUint64,
     UniformFloat32,
@@ -28,12 +28,12 @@ pub(super) enum Values {
 }
 
 /// The numbers of one block, in memory order.
-pub(super) type Block = [u32; 4];
+pub(crate) type Block = [u32; 4];
 
-pub(super) const BLOCK_BYTES: usize = size_of::<Block>();
+pub(crate) const BLOCK_BYTES: usize = size_of::<Block>();
 
 impl Values {
-    pub(super) fn item_bytes(self) -> usize {
+    pub(crate) fn item_bytes(self) -> usize {
         match self {
             Self::RawUint32 | Self::UniformFloat32 | Self::NormalFloat32 => 4,
             Self::RawUint64 | Self::UniformFloat64 | Self::NormalFloat64 => 8,
@@ -41,7 +41,7 @@ impl Values {
     }
 
     /// Writes consecutive blocks of a seed's sequence, from block `first`.
-    pub(super) fn write(self, seed: u64, first: u64, out: &mut [Block]) {
+    pub(crate) fn write(self, seed: u64, first: u64, out: &mut [Block]) {
         match self {
             Self::RawUint32 => write::<RawUint32>(seed, first, out),
             Self::RawUint64 => write::<RawUint64>(seed, first, out),
@@ -231,9 +231,9 @@ mod tests {
     //! to numbers as documented. Method: comparisons for several seeds and ranges.
 
     use super::*;
-    use crate::compute::generator::philox::LAST_BLOCK;
+    use crate::philox::LAST_BLOCK;
 
-    pub(super) const ALL: [Values; 6] = [
+    pub(crate) const ALL: [Values; 6] = [
         Values::RawUint32,
         Values::RawUint64,
         Values::UniformFloat32,

@@ -1,8 +1,9 @@
 //! Random numbers: fills on several streams by one generator, which uses words for what it took on.
 
-use accelrt::{
-    Buffer, Device, DriverError, Error, FloatType, Generator, ProgramError, RawType, Result, Stream,
-};
+use std::sync::atomic::Ordering;
+
+use accelrt::{Buffer, Device, DriverError, Error, ProgramError, Result, Stream};
+use accelrt_random::{FloatType, Generator, RawType, RuntimeExt};
 
 use crate::world::World;
 
@@ -48,7 +49,7 @@ fn filled(world: &World, generator: &Generator, fill: impl FnOnce() -> Result<()
     let is_taken = match fill() {
         Err(Error::Driver(DriverError::Unsupported { .. })) => false,
         Err(Error::Program(ProgramError::BuildFailed { .. })) => {
-            world.note_refused_program();
+            world.machines[0].refused_programs.fetch_add(1, Ordering::Relaxed);
             false
         }
         outcome => world.transfer(outcome).is_some(),
