@@ -162,7 +162,8 @@ def printed(draw: st.DrawFn, depth: int = 2) -> tuple[str, list[str], list[str]]
     """Draw what several writers print, and the lines that were begun and those that are whole.
 
     A writer may be interrupted inside a line by others. A terminal may wrap a line, though not
-    inside its time: the beginning of a number is a number.
+    inside its time: the beginning of a number is a number. Wrapped lines therefore do not begin
+    with the line break either, because they may interrupt a writer inside its time.
     """
     text, begun, whole = "", [], []
     for _ in range(draw(st.integers(0, 3))):
@@ -180,7 +181,7 @@ def printed(draw: st.DrawFn, depth: int = 2) -> tuple[str, list[str], list[str]]
             whole += more_whole
         elif kind == "wrapped":
             end = len(before) + line.rindex(") " if line.startswith("MKL") else ",")
-            place = draw(st.integers(0, end))
+            place = draw(st.integers(len(before) + 1, end))
             shown = shown[:place] + "\n" + shown[place:]
         else:
             whole.append(line)
