@@ -4,14 +4,17 @@ Method: what takes no time is measured; nothing here is about how fast something
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import accelrt
 from accelrt import _core, cli
+from accelrt.backends import mkl
 from accelrt.cli import bench
 from accelrt.cli.bench import (
+    allocators,
     awaits,
     clusters,
     generators,
@@ -23,6 +26,7 @@ from accelrt.cli.bench import (
     replays,
     sanitizers,
     tables,
+    xpu,
 )
 from accelrt.cli.bench.measure import in_pairs, in_turns
 from accelrt.cli.bench.measurement import Measurement
@@ -42,10 +46,37 @@ def test_every_row_has_a_name_of_its_own() -> None:
     assert len(set(NAMES)) == len(NAMES)
 
 
+@pytest.mark.parametrize(
+    ("missing", "part", "first"),
+    [
+        ("numpy", allocators._of_arrays, "H1"),
+        ("mkl", allocators._of_products, "H2"),
+        ("xpu", xpu.measure, "D"),
+        ("numpy", clusters.measure, "Z"),
+        ("distributed", clusters.measure, "Z"),
+    ],
+)
+def test_unmeasured_rows_are_all_named(
+    monkeypatch: pytest.MonkeyPatch,
+    missing: str,
+    part: Callable[[], Iterator[Measurement]],
+    first: str,
+) -> None:
+    for module in (allocators, clusters):
+        monkeypatch.setattr(module, "optional", lambda name: None if name == missing else name)
+    for module in (mkl, accelrt.xpu):
+        monkeypatch.setattr(module, "is_available", lambda: False)
+    measured = list(part())
+    assert [row.name for row in measured] == [name for name in NAMES if name.startswith(first)]
+    assert {row.ours for row in measured} == {None}
+    assert len({row.reason for row in measured} - {None}) == 1
+
+
 @pytest.mark.parametrize("is_named", [True, False])
 def test_rows_of_traces_say_that_there_are_none(tmp_path: Path, *, is_named: bool) -> None:
     measured = {row.name: row for row in replays.measure(tmp_path if is_named else None)}
-    assert set(measured) < set(NAMES)
+    expected = [name for name in NAMES if name.startswith(("A7", "A8", "A9", "A10"))]
+    assert sorted(measured) == sorted(expected)
     fuzz = measured.pop("A9.fuzz")
     assert fuzz.ours is not None
     assert fuzz.ours > 0
@@ -70,8 +101,9 @@ def test_tables_are_read_and_replayed_whole(
     assert all(row.ours for row in measured)
     (tmp_path / "ops").unlink()
     for folder in (tmp_path, None):
-        reasons = {row.reason for row in list(tables.measure(folder))[2:]}
-        assert reasons == {"no traces: --traces names their folder"}
+        reasons = {row.name: row.reason for row in list(tables.measure(folder))[2:]}
+        reason = "no traces: --traces names their folder"
+        assert reasons == {"V4.traces": reason, "V4.traces.reading": reason}
 
 
 def test_a_history_is_measured_beside_none(monkeypatch: pytest.MonkeyPatch) -> None:

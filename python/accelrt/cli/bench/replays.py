@@ -14,6 +14,7 @@ from typing import Final
 import accelrt
 from accelrt import _core
 from accelrt.cli.bench.measurement import Measurement
+from accelrt.cli.bench.rows import ROWS
 from accelrt.cli.replay import traces
 
 _CAPACITY_BYTES: Final = 1 << 40
@@ -41,7 +42,7 @@ def measure(folder: Path | None) -> Iterator[Measurement]:
     yield _row("A9.fuzz", [_wastes([_fuzz()], settings)[0] for settings in (ours, _TORCH)])
     needed = (*_PUBLIC, _ADVERSARY)
     if folder is None or not all((folder / name).is_file() for name in needed):
-        for name in ("A7", "A7.max", "A7.own", "A8", "A8.max", "A9.robson", *_PAGE_ROWS):
+        for name in (row.name for row in ROWS if row.name.startswith(_OF_TRACES)):
             yield Measurement(name, reason="no traces: --traces names their folder")
         return
     public = [it.recording for name in _PUBLIC for it in traces.read(folder / name)]
@@ -57,6 +58,7 @@ def measure(folder: Path | None) -> Iterator[Measurement]:
         yield _row(name, list(figures))
 
 
+_OF_TRACES: Final = ("A7", "A8", "A9.robson", "A10")
 _PAGE_ROWS: Final = ("A10", "A10.worst", "A10.third", "A10.third.worst")
 
 
