@@ -250,11 +250,23 @@ def test_drift_is_of_the_tightest_brackets(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @host_cores
-def test_neighbours_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbours_in_nanoseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "_TIMED_RECORDS", 5)
-    found = events._neighbours_ns(accelrt.Stream())
-    assert len(found) == 4
-    assert 0 <= min(found) <= max(found) < 1e9
+    acts = list[object]()
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def elapsed_time(self, end: object) -> float:
+            assert acts[-1] == "waited"
+            place = acts.index(self)
+            return 1e-6 * 10**place if acts.index(end) == place + 1 else 99.0
+
+    monkeypatch.setattr(accelrt, "Event", Event)
+    stream = SimpleNamespace(record_event=acts.append, synchronize=lambda: acts.append("waited"))
+    assert events._neighbours_ns(cast("Any", stream)) == [1, 10, 100, 1_000]
+    assert len(acts) == 6
 
 
 def test_idle_counts_other_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -310,11 +322,17 @@ def test_buffers_whole_rows(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> None
 @host_cores
 def test_copies_whole_rows(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> None:
     constants(monkeypatch, copies, _SIZES=(("4KiB", 256, 2, 8), ("1MiB", 512, 1, 16)))
-    real, now, seconds = copies._copy_all, iter(range(0, 10_000, 48)), list[float]()
-    copied = list[tuple[int, int]]()
+    real, timer, now, seconds = copies._copy_all, copies._memcpy, [0], list[float]()
+    copied, buffers = list[tuple[int, int]](), set[tuple[int, int, int]]()
+
+    def memcpy(target: accelrt.Buffer, source: accelrt.Buffer) -> Timer:
+        buffers.add((source.nbytes, target.data_ptr(), source.data_ptr()))
+        return timer(target, source)
 
     def copy_all(target: accelrt.Buffer, source: accelrt.Buffer, count: int) -> None:
         copied.append((target.nbytes, count))
+        buffers.add((source.nbytes, target.data_ptr(), source.data_ptr()))
+        now[0] += count * target.nbytes
         source.fill_(count)
         real(target, source, count)
         host = bytearray(target.nbytes)
@@ -326,13 +344,15 @@ def test_copies_whole_rows(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> None:
         seconds.append(0.001)
         return 5.0 if sleep is native.sleep_with_gil else 6.0
 
-    clock = SimpleNamespace(perf_counter_ns=lambda: next(now), sleep=time.sleep)
+    clock = SimpleNamespace(perf_counter_ns=lambda: now[0], sleep=time.sleep)
     constants(monkeypatch, copies, time=clock, _copy_all=copy_all, _progress_ns=progress_ns)
+    monkeypatch.setattr(copies, "_memcpy", memcpy)
     assert rows(copies.measure()) == {
-        "C1.python.4KiB": (6, "memcpy", 40_264),
-        "C1.python.1MiB": (3, "memcpy", 40_528),
+        "C1.python.4KiB": (256, "memcpy", 40_264),
+        "C1.python.1MiB": (512, "memcpy", 40_528),
         "C2": (5, "GIL left", 6),
     }
+    assert len(buffers) == 2  # one direction of each size, by both and while warming up
     assert copied == [(256, 1), (256, 8)] * 4 + [(512, 2), (512, 16)] * 2
     assert runs.count(("copy(target, source, size)", 8)) == 4
 
@@ -507,7 +527,9 @@ def test_products_use_their_allocator(
     # Row-major, not transposed, three sizes; one and zero times; the length of each row.
     assert gemm[:6] == (101, 111, 111, 64, 64, 64)
     assert (gemm[6].value, gemm[8], gemm[10], gemm[11].value, gemm[13]) == (1, 64, 64, 0, 64)
-    assert [len(gemm[place]) for place in (7, 9, 12)] == [512 * 512] * 3
+    matrices = [gemm[place] for place in (7, 9, 12)]
+    assert [len(matrix) for matrix in matrices] == [512 * 512] * 3
+    assert len(set(map(id, matrices))) == 3
 
 
 @pytest.mark.usefixtures("runs")

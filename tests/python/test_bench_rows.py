@@ -10,7 +10,9 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Generator, Iterator
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,19 +45,21 @@ Runs = list[tuple[str, int]]
 
 
 class Recording:
-    """Stands in for a recording: its peaks by settings, in whole pages of 2 MiB."""
+    """Stands in for a recording: its peaks by settings, in pages, and operations of each page."""
 
-    def __init__(self, live: int, reserved: dict[str, int]) -> None:
+    def __init__(self, live: int, reserved: dict[str, int], operations: int = 3) -> None:
         self.live = live
         self.reserved = reserved
+        self.operations = operations
 
     def replay(self, settings: str, capacity: int, page: int, rounds: int = 1) -> Any:
         assert capacity == 1 << 40
         pages = self.reserved[settings]
+        of_page = self.operations + 4 * (settings != "ours")
         return SimpleNamespace(
             peak_live_bytes=self.live << 20,
             peak_reserved_bytes=pages * page,
-            page_operations=pages * 3 if rounds == 1 else pages,
+            page_operations=pages * of_page if rounds == 1 else pages,
             events=4 * rounds,
         )
 
@@ -64,42 +68,48 @@ def test_replays_whole_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setattr(accelrt.accelerator, "get_allocator_settings", lambda: "ours")
     torch, expandable = "policy:torch", "policy:torch,expandable_segments:True"
 
-    def recording(live: int, *pages: int) -> Recording:
-        return Recording(live, dict(zip(("ours", torch, expandable), pages, strict=True)))
+    def recording(live: int, *pages: int, operations: int = 3) -> Recording:
+        reserved = dict(zip(("ours", torch, expandable), pages, strict=True))
+        return Recording(live, reserved, operations)
 
+    # Mean, median, least and greatest of the public recordings differ in every column.
     public = recording(8, 5, 8, 4)
     found = {
         **dict.fromkeys((Path(name).name for name in replays._PUBLIC), public),
-        "G_1.ops.csv": recording(4, 8, 4, 2),
+        "G_1.ops.csv": recording(4, 8, 12, 3, operations=9),
         "own_a.ops.csv": recording(1, 1, 1, 1),
         "own_b.ops.csv": recording(199, 112, 224, 1),
+        "own_c.ops.csv": recording(1, 1, 1, 1),
         "synth_robson.ops.csv": recording(2, 2, 3, 1),
     }
-    for name in (*replays._PUBLIC, "ops/own_a.ops.csv", "ops/own_b.ops.csv", replays._ADVERSARY):
+    own = sorted(f"ops/{name}" for name in found if name.startswith("own"))
+    for name in (*replays._PUBLIC, *own, replays._ADVERSARY):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     constants(monkeypatch, replays, _fuzz=lambda: recording(4, 3, 4, 1))
     reading = SimpleNamespace(read=lambda path: [SimpleNamespace(recording=found[path.name])])
     monkeypatch.setattr(replays, "traces", reading)
-    # Six recordings: five with 1.25, 2 and 1 times what is live, one with 4, 2 and 1 times.
-    mean = ((1.25**5 * 4) ** (1 / 6) - 1) * 100
-    mean_of_small = ((1.25**5 * 4 / 32**6) ** (1 / 6) - 1) * 100
+
+    def mean(public_ratio: float, other_ratio: float, pages_per_2_mib: int = 1) -> float:
+        ratio: float = (public_ratio**5 * other_ratio) ** (1 / 6) / pages_per_2_mib
+        return round((ratio - 1) * 100, 3)
+
     assert rows(replays.measure(tmp_path)) == {
         "A9.fuzz": (50, "policy torch", 100),
-        "A7": (round(mean, 3), "policy torch", 100),
-        "A7.max": (300, "policy torch", 100),
-        "A7.expandable": (round(mean, 3), "expandable segments", 0),
-        "A7.max.expandable": (300, "expandable segments", 0),
+        "A7": (mean(1.25, 4), "policy torch", mean(2, 6)),
+        "A7.max": (300, "policy torch", 500),
+        "A7.expandable": (mean(1.25, 4), "expandable segments", mean(1, 1.5)),
+        "A7.max.expandable": (300, "expandable segments", 50),
         "A7.own": (100, "policy torch", 200),
-        "A8": (round(mean_of_small, 3), "policy torch", -93.75),
-        "A8.max": (-87.5, "policy torch", -93.75),
-        "A8.expandable": (round(mean_of_small, 3), "expandable segments", -96.875),
-        "A8.max.expandable": (-87.5, "expandable segments", -96.875),
+        "A8": (mean(1.25, 4, 32), "policy torch", mean(2, 6, 32)),
+        "A8.max": (-87.5, "policy torch", -81.25),
+        "A8.expandable": (mean(1.25, 4, 32), "expandable segments", mean(1, 1.5, 32)),
+        "A8.max.expandable": (-87.5, "expandable segments", -95.312),
         "A9.robson": (100, "policy torch", 200),
-        "A10": (3, "policy torch", 3),
-        "A10.worst": (3, "policy torch", 3),
+        "A10": (3, "policy torch", 7),
+        "A10.worst": (9, "policy torch", 13),
         "A10.third": (round(5 / 12, 3), "policy torch", round(8 / 12, 3)),
-        "A10.third.worst": (round(8 / 12, 3), "policy torch", round(8 / 12, 3)),
+        "A10.third.worst": (round(8 / 12, 3), "policy torch", 1),
     }
     (tmp_path / replays._ADVERSARY).unlink()
     assert rows(replays.measure(tmp_path))["A7"][1] == "no traces: --traces names their folder"
@@ -223,7 +233,7 @@ def test_clusters_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def product(client: str, *, is_ours: bool) -> float:
         assert is_ours == (client == "ours")
-        return next(turns) * (1 if is_ours else 10)
+        return next(turns) ** 2 * (1 if is_ours else 10)
 
     constants(monkeypatch, clusters, _ROWS=16, _PRODUCTS=3, optional=lambda _: object())
     constants(
@@ -245,11 +255,49 @@ def test_clusters_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         "Z1.disk": (3, "raw writes", 4),
         "Z1.disk.dask": (3, "dask", 5),
         "Z2": (6, "dask", 7),
-        "Z3": (3, "dask", 40),
+        "Z3": (9, "dask", 160),
     }
     assert measured[-1].ours_min == 1
     # A block is of float32.
     assert limits == [("ours", 4 * 16 * 16), ("plain", 4 * 16 * 16)]
+
+
+def test_clusters_time_whole_values_on_disk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("distributed")
+    found = list[tuple[int, int]]()
+    threads = set(threading.enumerate())
+
+    def bytes_on_disk() -> int:
+        return sum(it.stat().st_size for it in tmp_path.rglob("*") if it.is_file())
+
+    def took_ms(act: Callable[[], object]) -> float:
+        before = bytes_on_disk()
+        act()
+        found.append((before, bytes_on_disk() // (1 << 20)))
+        return 7.0
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    constants(monkeypatch, clusters, _VALUES=3, _VALUE_BYTES=1 << 20, _ms=took_ms)
+    for of_disk in (clusters._spilled_ms, clusters._spilled_by_dask_ms, clusters._written_ms):
+        assert of_disk() == 7
+    # All is written, and while it is timed; the stores are closed and their files removed.
+    assert found == [(0, 3)] * 3
+    assert list(tmp_path.iterdir()) == []
+    assert set(threading.enumerate()) <= threads
+
+
+def test_clusters_times_have_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed")
+    now = iter([1.0, 1.25] * 3)
+    monkeypatch.setattr(clusters, "time", SimpleNamespace(perf_counter=lambda: next(now)))
+    monkeypatch.setattr(distributed, "wait", lambda _: None)
+    constants(monkeypatch, clusters, _TASKS=50, _BLOCKS=0)
+    client = SimpleNamespace(map=lambda *_, pure: pure)
+    assert clusters._ms(lambda: None) == 250
+    assert clusters._task_us(client) == 5_000
+    assert clusters._product_s(client, is_ours=True) == 0.25
 
 
 def test_awaits_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,10 +504,10 @@ def test_profiles_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def show(browser: str, document: Path, mark: str) -> float:
         content = document.read_text()
-        assert ("accelrt view" if document.name == "page.html" else mark) in content
+        title = "<title>trace.json · accelrt view</title>"
+        assert (title if document.name == "page.html" else mark) in content
         opened.append((browser, document.name, mark))
-        number = len(opened)
-        return 0.25 if document.name == "empty.html" else 5.0 - number
+        return 0.25 if document.name == "empty.html" else 16 / 2 ** len(opened)
 
     found = {"google-chrome": "/bin/chrome", "chromium-browser": None}
     constants(monkeypatch, profiles, _TASKS=3, _seconds=took, _open=show)
@@ -470,7 +518,7 @@ def test_profiles_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         "V3.page": (7, None, None),
         "V3.open": (1.75, None, None),
     }
-    assert [it.ours_min for it in measured] == [1, 7, -0.25]
+    assert [it.ours_min for it in measured] == [1, 7, 0.25]
     chrome = "/bin/chrome"
     assert opened == [(chrome, "page.html", "<canvas"), (chrome, "empty.html", "<title>")] * 3
     summary = profiles._profile().key_averages().table()
