@@ -54,10 +54,11 @@ def test_a_kind_without_a_package_has_a_module_of_the_same_description(
 ) -> None:
     # Goal: kinds from outside have a module. Method: one of ours is no longer known.
     monkeypatch.delitem(_kinds._modules, "cpu")
-    module = accelrt.get_device_module("cpu")
+    module = accelrt.get_device_module("cpu:1")
     assert module is not accelrt.cpu
-    assert module is accelrt.get_device_module("cpu:1")
+    assert module is accelrt.get_device_module("cpu")
     assert (module.__name__, module.__all__) == ("accelrt.cpu", accelrt.cpu.__all__)
+    assert module.__doc__ == "Devices of kind cpu."
     assert module.device_count() == accelrt.cpu.device_count()
     with pytest.raises(ValueError, match=r"^Expected a cpu device, but got: xpu$"):
         module.synchronize("xpu")

@@ -360,6 +360,7 @@ def test_memory_report_whole_text() -> None:
     assert report.table(0).splitlines()[2].split() == ["1024", "KiB", "20", "4", "more"]
     many = MemoryReport(uses * 6)
     assert str(many).splitlines()[22].endswith("  4 more")
+    assert repr(many) == f"<accelrt.MemoryReport of {6 * report.total_bytes} bytes in 24 rows>"
 
 
 CALLS = """\
@@ -394,6 +395,7 @@ def test_verbose_table_whole_text() -> None:
         "-------  ----  -----  --------  -----  -------  ------",
         "1 call, 0.000 ms",
     ]
+    assert _verbose_table.text([], "total").splitlines()[-1] == "0 calls, 0.000 ms"
 
 
 @pytest.mark.parametrize(
