@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
+import time
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,9 +22,11 @@ import pytest
 import accelrt
 from accelrt import _core, cli
 from accelrt.cli import demo as demo_command
+from accelrt.cli.bench import gate
 from accelrt.cli.demo import kernels, verdict
 from accelrt.cli.demo.job import FileChangedError, Job, Outcome, Span
 from accelrt.cli.demo.lane import Chunk, Lane, WrongResultError
+from kinds import host_cores
 from processes import LIMIT_SECONDS, run
 
 
@@ -121,6 +125,41 @@ def test_wrong_bytes_and_wrong_checksums_are_found() -> None:
         lane.wait()
         with pytest.raises(WrongResultError, match="chunk 5 came back with"):
             lane.check(chunk)
+
+
+@host_cores
+@pytest.mark.parametrize(("stage", "done"), [("_copy_in", 0), ("_compute", 2), ("_copy_out", 3)])
+def test_stages_wait_for_each_other_not_enqueue(stage: str, done: int) -> None:
+    lane = Lane(1, 4096, kernels.for_accelerator())
+    worker = threading.Thread(target=lane.enqueue, args=(Chunk(0, 0, 4096),))
+    with gate.held(getattr(lane, stage)):
+        worker.start()
+        worker.join(10)
+        assert not worker.is_alive()
+        for mark in lane._marks[:done]:
+            mark.synchronize()
+        time.sleep(0.01)  # a stage that does not wait would end
+        assert [mark.query() for mark in lane._marks[done:]] == [False] * (4 - done)
+    lane.wait()
+    lane.check(Chunk(0, 0, 4096))
+
+
+@host_cores
+def test_table_is_on_the_device_when_returned() -> None:
+    found = list[accelrt.Buffer]()
+    stream = accelrt.Stream()
+
+    def copy() -> None:
+        with stream:
+            found.append(kernels._on_device(b"table"))
+
+    worker = threading.Thread(target=copy)
+    with gate.held(stream):
+        worker.start()
+        worker.join(0.05)
+        assert found == []
+    worker.join()
+    assert bytes(found[0]) == b"table"
 
 
 @pytest.mark.parametrize("wrong", range(5))

@@ -1,7 +1,7 @@
 """Goal: the times that the demo reports are the sums of all spans of a run, not only some of them.
 
 Method: a run over random chunks, with a clock and lanes whose times are known; the model sums the
-same times.
+same times. The picture of known spans is compared as a whole.
 """
 
 from pathlib import Path
@@ -11,8 +11,10 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelrt.cli.demo import job
+from accelrt.cli.demo import job, picture
+from accelrt.cli.demo.job import HOST_ROW, Span
 from accelrt.cli.demo.lane import STAGES, Chunk, Lane
+from accelrt.cli.terminal import Style
 
 # Whole numbers, whose sums are exact; many more chunks than the picture shows.
 DURATIONS = st.lists(st.integers(0, 1000), min_size=2 + len(STAGES), max_size=2 + len(STAGES))
@@ -75,3 +77,28 @@ def check_picture(outcome: job.Outcome, durations: list[list[int]]) -> None:
         took: list[Any] = [span.end_ms - span.start_ms for span in spans]
         assert took == durations[number]
         assert [span.row for span in spans[:2]] == [job.HOST_ROW] * 2
+
+
+def test_picture_whole_text() -> None:
+    """A column is a millisecond here; a short span has one, and the later span of two is shown."""
+    spans = [
+        Span("10 copy in", 19, 140, 164),
+        Span("2 copy out", 13, 163.5, 163.5),
+        Span("2 compute", 3, 110, 120),
+        Span("2 compute", 14, 119.5, 120.5),
+        Span(HOST_ROW, 3, 100, 101.5),
+        Span("2 copy in", 3, 101, 110),
+    ]
+    expected = [
+        (HOST_ROW, None, "3" + 63 * " "),
+        ("2 copy in", "36", " " + 9 * "3" + 54 * " "),
+        ("2 compute", "35", 10 * " " + 9 * "3" + "4" + 44 * " "),
+        ("2 copy out", "34", 63 * " " + "3"),
+        ("10 copy in", "36", 40 * " " + 24 * "9"),
+    ]
+    colored = [
+        f"  {row:<12}|\x1b[{code}m{digits}\x1b[0m|" if code else f"  {row:<12}|{digits}|"
+        for row, code, digits in expected
+    ]
+    assert picture.lines(spans, Style(is_colored=True)) == colored
+    assert picture.lines(spans) == [f"  {row:<12}|{digits}|" for row, _, digits in expected]
