@@ -5,6 +5,7 @@ read from their environment, or that do not end by themselves.
 """
 
 import argparse
+import json
 import os
 import re
 import shlex
@@ -42,6 +43,19 @@ if "ACCELRT_PROFILE" in os.environ:
     Path(sys.argv[1]).write_text(schedule)
 print(*range(20), sep="\\n", file=sys.stderr)
 sys.exit(schedule.startswith("seed:2,"))
+"""
+# A program that writes down its schedules, and for the first one a profile that is given.
+COUNTED = """
+import os, shutil, sys
+from pathlib import Path
+
+_, told, profile = map(Path, sys.argv)
+trace = os.environ.get("ACCELRT_PROFILE")
+with told.open("a") as file:
+    print(os.environ["ACCELRT_CPU_SCHEDULE"] + " profiled" * (trace is not None), file=file)
+if trace is not None and profile.exists():
+    shutil.move(profile, trace)
+sys.exit(3)
 """
 
 
@@ -109,6 +123,25 @@ def test_the_timeline_is_of_the_seed_that_failed(tmp_path: Path) -> None:
     ended = run("-m", "accelrt", "explore", str(script), str(told))
     assert ended.stdout.startswith("seed 2 fails, exit status 1\n")
     assert told.read_text().startswith("seed:2,")
+
+
+@pytest.mark.parametrize(("tasks", "steps"), [(None, 1000), (0, 1), (1, 1), (3, 3)])
+def test_pct_runs_have_the_tasks_of_a_first_one(
+    tmp_path: Path, tasks: int | None, steps: int
+) -> None:
+    """Only the first run writes a profile, which must not become the timeline of the failure."""
+    script, told, profile = (tmp_path / name for name in ("program.py", "told", "profile"))
+    script.write_text(COUNTED)
+    if tasks is not None:
+        slices = [("X", "task")] * tasks + [("X", "range"), ("i", "task")]
+        events = [{"ph": ph, "cat": cat, "name": "a", "ts": 0, "dur": 1} for ph, cat in slices]
+        profile.write_text(json.dumps({"traceEvents": events}))
+    options = ("--strategy", "pct", "--depth", "2", "--seed", "7")
+    ended = run("-m", "accelrt", "explore", *options, str(script), str(told), str(profile))
+    failing = f"seed:7,strategy:pct,depth:2,steps:{steps}"
+    assert told.read_text().splitlines() == ["seed:0 profiled", failing, f"{failing} profiled"]
+    missing = "no timeline: the program ended before its profile was written"
+    assert ended.stdout.splitlines()[-1] == missing, ended.stderr
 
 
 def test_the_last_lines_of_what_a_run_says_are_shown(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ huge 2048 KiB; memory shared with the host
   ACCELRT_ALLOC_CONF     [2 policy:native (default)]
   ACCELRT_CPU_MEMORY     [2 103 (default)]
   ACCELRT_CPU_THREADS    [2 4 (default)]
+[33   ACCELRT_SETT           ignored: no setting has this name]
 [33   ACCELRT_TYPO           ignored: no setting has this name]
 """
 
@@ -96,6 +97,8 @@ def test_info_whole_text(
         monkeypatch.delenv(name)
     for name, value in (("ZERO", "0"), ("EMPTY", ""), ("TYPO", "1"), ("TEST_X", "1")):
         monkeypatch.setenv(f"ACCELRT_{name}", value)
+    for name in ("ACCELRT_SETT", "ACCELRTX", "OTHER_ACCELRT_X"):
+        monkeypatch.setenv(name, "1")
     monkeypatch.setattr(accelrt, "__version__", "1.2.3")
     monkeypatch.setattr(platform, "python_version", lambda: "3.99.0")
     monkeypatch.setattr(platform, "platform", lambda: "somewhere")
