@@ -4,6 +4,7 @@ Method: as in `test_bench_figures.py`, where no statement is timed.
 """
 
 import asyncio
+import importlib
 import importlib.util
 import itertools
 import os
@@ -11,7 +12,6 @@ import platform
 import shutil
 import subprocess
 import tempfile
-import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -265,9 +265,16 @@ def test_clusters_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_clusters_time_whole_values_on_disk(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pytest.importorskip("distributed")
-    found = list[tuple[int, int]]()
-    threads = set(threading.enumerate())
+    spill = pytest.importorskip("distributed.spill")
+    found, closed = list[tuple[int, int]](), list[type]()
+    kinds = [importlib.import_module("accelrt.dask").DeviceStore, spill.SpillBuffer]
+    for kind in kinds:
+
+        def close(store: object, close: Callable[[Any], None] = kind.close) -> None:
+            closed.append(type(store))
+            close(store)
+
+        monkeypatch.setattr(kind, "close", close)
 
     def bytes_on_disk() -> int:
         return sum(it.stat().st_size for it in tmp_path.rglob("*") if it.is_file())
@@ -285,7 +292,7 @@ def test_clusters_time_whole_values_on_disk(
     # All is written, and while it is timed; the stores are closed and their files removed.
     assert found == [(0, 3)] * 3
     assert list(tmp_path.iterdir()) == []
-    assert set(threading.enumerate()) <= threads
+    assert closed == kinds
 
 
 def test_clusters_times_have_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
