@@ -142,6 +142,7 @@ def test_a_pickle_from_a_pipe_is_read_once(
         (pickle.dumps(SNAPSHOT), "trace[0] has no 'stream'"),
         (b"\x80\x02" + JUMP, "it is no memory snapshot"),
         (pickle.dumps(os.system), "refused: it asks for posix.system"),
+        (b"[]", "it is no whole pickle (KeyError: 91)\n"),
     ):
         writer = threading.Thread(target=pipe.write_bytes, args=(content,))
         writer.start()

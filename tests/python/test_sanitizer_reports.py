@@ -6,6 +6,7 @@ does. Method: programs of a few lines, whose findings are known; scripts in proc
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ import pytest
 
 import accelrt
 from accelrt import sanitizer
+from accelrt.cli import sanitize as sanitize_command
+from accelrt.sanitizer import Report
 from kinds import host_cores
 from processes import run
 
@@ -161,6 +164,62 @@ def test_the_command_waits_for_what_a_script_leaves_in_streams_of_every_device(
     ran = sanitize(str(script), ACCELRT_ACCELERATOR="cpu", **schedule)
     assert (ran.returncode, "1 finding\nrace: " in ran.stderr) == (1, True), ran.stderr
     assert ("its own" in ran.stderr) == bool(failure)
+
+
+SAID = """\
+race (5 times): a buffer of 64 bytes at 0x1000, older than the watch
+  first:  fill writes bytes 0 to 8 on cpu:0 stream 3 at {script}:1, thread main
+  second: copy reads bytes 4 to 12 on the host at {script}:2, thread ?
+  fix:    wait <here>
+use-after-free: no memory
+  second: free on cpu:1 stream 0 at an unknown place, thread w
+  fix:    keep it
+9 uses were forgotten: more may be wrong"""
+PAGE = """
+<h1>2 findings</h1>
+<p>The script failed with exit status 3: &lt;why&gt;</p>
+<section><h2>race, 5 times</h2><dl>\
+<dt>buffer<dd>a buffer of 64 bytes at 0x1000, older than the watch\
+<dt>first<dd>fill writes bytes 0 to 8 on cpu:0 stream 3 at {script}:1, thread main\
+<pre>a &lt; b</pre>\
+<dt>second<dd>copy reads bytes 4 to 12 on the host at {script}:2, thread ?\
+<pre>c &amp; d</pre>\
+<dt>fix<dd>wait &lt;here&gt;</dl></section>
+<section><h2>use-after-free, 1 time</h2><dl>\
+<dt>second<dd>free on cpu:1 stream 0 at an unknown place, thread w\
+<dt>fix<dd>keep it</dl></section>
+
+"""
+
+
+def test_report_whole_text(tmp_path: Path) -> None:
+    script, page, out = (tmp_path / name for name in ("program.py", "page.html", "out.json"))
+    script.write_text("a < b\n  c & d\n")
+    first = (("cpu:0", 3), "fill", "write", 0, 8, str(script), 1, "main")
+    second = (None, "copy", "read", 4, 12, str(script), 2, "")
+    freed = (("cpu:1", 0), "free", "", 0, 0, None, 0, "w")
+    race = ("race", first, second, (0x1000, 64, None, 0), "wait <here>")
+    report = Report()
+    report._findings = report._wanted(
+        [(*race, 2), ("use-after-free", None, freed, None, "keep it", 1), (*race, 3)]
+    )
+    report._forgotten = 9
+    assert str(report) == SAID.format(script=script)
+    ended = {"exit_status": 3, "error": "<why>"}
+    sanitize_command._write(page, report, ended)
+    title, shown = page.read_text().split("</style>")
+    assert "<title>accelrt sanitizer: 2 findings</title>" in title
+    assert shown == PAGE.format(script=script)
+    sanitize_command._write(out, report, ended)
+    found = json.loads(out.read_text())
+    assert (found["script"], found["num_forgotten"]) == (ended, 9)
+    assert found["findings"][0]["second"] == {
+        "stream": None, "name": "copy", "access": "read", "range": [4, 12],
+        "file": str(script), "line": 2, "thread": "",
+    }  # fmt: skip
+    assert found["findings"][0]["buffer"] == {
+        "address": 0x1000, "nbytes": 64, "file": None, "line": 0,
+    }  # fmt: skip
 
 
 def test_a_page_has_the_lines_of_both_uses_and_no_text_as_markup(tmp_path: Path) -> None:

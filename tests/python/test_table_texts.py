@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from accelrt import _memory_summary, _verbose_table, sanitizer
 from accelrt._memory_history import MemoryReport, MemoryUse
@@ -396,6 +398,25 @@ def test_verbose_table_whole_text() -> None:
         "1 call, 0.000 ms",
     ]
     assert _verbose_table.text([], "total").splitlines()[-1] == "0 calls, 0.000 ms"
+
+
+CELLS = st.text("ab1 ", max_size=6).map(str.strip)
+ROWS = st.integers(1, 4).flatmap(lambda count: st.lists(st.tuples(*[CELLS] * count), min_size=1))
+
+
+@given(ROWS, st.integers(0, 4))
+def test_words_left_numbers_right(rows: list[tuple[str, ...]], names: int) -> None:
+    lines = table.aligned(rows, names=names).splitlines()
+    assert len(lines) == len(rows)
+    for line, row in zip(lines, rows, strict=True):
+        assert line == line.rstrip()
+        start = 0
+        for place, cell in enumerate(row):
+            width = max(len(it[place]) for it in rows)
+            shown = line[start : start + width].ljust(width)
+            assert shown == (cell.ljust(width) if place < names else cell.rjust(width))
+            start += width + 2
+        assert line[start:] == ""
 
 
 @pytest.mark.parametrize(
