@@ -1,12 +1,13 @@
 """What workers of dask.distributed with devices are started with, and what is refused.
 
-Goal: arguments that make no sense are refused at once, in words that name them. Method: no cluster
-is started.
+Goal: arguments that make no sense are refused at once, in words that name them, and a profile
+leaves no recorder behind. Method: no cluster is started.
 """
 
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from click.testing import CliRunner
 
 import accelrt
 from accelrt.cli import dask_worker as command_line
-from accelrt.dask import LocalCluster, store_of
+from accelrt.dask import LocalCluster, profile, store_of
 from accelrt.dask.cluster import Workers
 from accelrt.dask.worker import _choose, environment_name
 from kinds import KIND
@@ -226,3 +227,27 @@ def test_without_distributed_the_package_imports_and_says_what_lacks() -> None:
     )
     assert ended.returncode == 1
     assert "accelrt.dask needs the extra `dask`" in ended.stderr
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_profile_leaves_the_workers(*, fails: bool) -> None:
+    """A worker that has ended is left out, and the recorder is removed from all others."""
+    recorders = list[str]()
+
+    def run(_: object, name: str, *, on_error: str) -> dict[str, str]:
+        assert ([name], on_error) == (recorders, "ignore")
+        if fails:
+            raise TimeoutError
+        return {"tcp://10.0.0.1:5": "first", "inproc://10.0.0.1/7/8": "second"}
+
+    client: Any = SimpleNamespace(
+        register_plugin=lambda plugin: recorders.append(plugin.name),
+        run=run,
+        unregister_worker_plugin=recorders.remove,
+    )
+    recorded: Any = profile(client)
+    with pytest.raises(TimeoutError) if fails else nullcontext(), recorded:
+        assert len(recorders) == 1
+    assert recorders == []
+    if not fails:
+        assert recorded._found == {"10.0.0.1:5": "first", "8": "second"}

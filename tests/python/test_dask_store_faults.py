@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ import accelrt
 from accelrt.dask import DeviceStore
 from accelrt.dask.files import Files, SpilledFile
 from accelrt.dask.frames import OnHost
+from accelrt.dask.values import Move, ValueState, ValueTable
 from bounded import bounded
 from dask_stores import LIMIT_S, VALUE_BYTES, fill, made_store
 from kinds import KIND
@@ -372,6 +374,69 @@ def test_closed_store_takes_values(store: DeviceStore) -> None:
     assert store.evict() == VALUE_BYTES
     store.clear()
     assert (len(store), files_of(store)) == (0, [])
+
+
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError])
+def test_failed_look_of_the_monitor_is_over(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """A closed store raises a RuntimeError, which the event loop does not receive."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    async def look() -> int:
+        return store.evict()
+
+    store["x"] = OTHER
+    with monkeypatch.context() as patch:
+        patch.setattr(store._thread, "submit", fail)
+        with nullcontext() if error is RuntimeError else pytest.raises(error):
+            assert asyncio.run(look()) == -1
+    assert asyncio.run(look()) == -1
+    store._thread.submit(int).result()
+    assert list(store.disk) == ["x"]
+
+
+def test_clear_while_a_key_is_deleted(store: DeviceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop = store._drop
+    for key in "abc":
+        store[key] = OTHER
+    monkeypatch.setattr(store, "_drop", lambda key: drop(key) and key != "b")
+    store.clear()
+    assert len(store) == 0
+
+
+def test_memory_that_comes_free_is_notified(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request waits for stored values, which can leave, and for those that left."""
+    act, notified = "stores", list[str]()
+    monkeypatch.setattr(store._lock, "notify_all", lambda: notified.append(act))
+    fill(store, 1)
+    act = "leaves"
+    assert store._spill({}) == VALUE_BYTES
+    act = "comes"
+    (key,) = store
+    assert isinstance(store[key], accelrt.Buffer)
+    assert notified == ["stores", "leaves", "comes"]
+
+
+def test_values_being_written_are_no_excess() -> None:
+    table, left = ValueTable(15), list[Any]()
+    for key in "ab":
+        table.add_to_host(key, OTHER, 10, left)
+    assert table.excess_bytes() == 5
+    table.begin(Move(), table.values["a"], ValueState.WRITING)
+    assert table.excess_bytes() == -5
+    table.begin(Move(), table.values["b"], ValueState.WRITING)
+    assert table.excess_bytes() == -15
+    table.begin(read := Move(), table.values["a"], ValueState.COMING)
+    assert table.excess_bytes() == -5
+    table.end(read, ValueState.DEVICE, OTHER)
+    assert (table.host_bytes, table.excess_bytes()) == (10, -15)
+    table.drop("b", left)
+    assert (table.host_bytes, table.excess_bytes()) == (0, -15)
 
 
 def test_taken_value_is_returned_once(store: DeviceStore) -> None:
