@@ -102,3 +102,20 @@ def test_picture_whole_text() -> None:
     ]
     assert picture.lines(spans, Style(is_colored=True)) == colored
     assert picture.lines(spans) == [f"  {row:<12}|{digits}|" for row, _, digits in expected]
+
+
+@given(
+    count=st.integers(1, 9),
+    lane_count=st.integers(1, 4),
+    last_bytes=st.integers(1, 10),
+    is_serial=st.booleans(),
+)
+def test_chunks_are_finished_in_order(
+    *, count: int, lane_count: int, last_bytes: int, is_serial: bool
+) -> None:
+    total_bytes, progress = 10 * (count - 1) + last_bytes, list[int]()
+    lanes = [FakeLane({number: [0, 0, 0] for number in range(count)}) for _ in range(lane_count)]
+    work = job.Job(Path(__file__), total_bytes, 10, progress.append)
+    with patch.object(job._Run, "_read"):
+        work.run(cast("list[Lane]", lanes), is_serial=is_serial)
+    assert progress == [*range(10, total_bytes, 10), total_bytes]

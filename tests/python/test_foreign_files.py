@@ -305,16 +305,18 @@ def test_unknown_actions_skipped_and_counted(
     plain = written(tmp_path, content)
     expected = operations(plain), sizes(plain)
     trace = content["device_traces"][0]
-    unknown = {"action": "user_defined", "addr": -1, "size": None, "frames": [], "device": "x"}
-    for place in places:
-        trace.insert(place % (len(trace) + 1), {**unknown, "time_us": 0})
+    unknown: dict[str, Any] = {"addr": -1, "size": None, "frames": [], "device": "x"}
+    actions = [("user_defined", "other", "a new one")[place % 3] for place in places]
+    for place, action in zip(places, actions, strict=True):
+        trace.insert(place % (len(trace) + 1), {**unknown, "action": action, "time_us": 0})
     path = written(tmp_path, content)
     assert (operations(path), sizes(path)) == expected
     (read,) = replayed.read(path)
     (view,) = sources.read(path, None)
     count = len(places)
     entries = f"{count} entr{'y' if count == 1 else 'ies'}"
-    note = f"skipped {entries} of unknown actions: 'user_defined'"
+    names = ", ".join(map(repr, sorted(set(actions))))
+    note = f"skipped {entries} of unknown actions: {names}"
     assert read.notes == ((note,) if places else ())
     assert (note in sources.summary(view)) == bool(places)
 

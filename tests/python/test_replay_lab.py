@@ -349,6 +349,8 @@ def test_limits_of_splitting_are_sizes_that_were_requested() -> None:
     pairs = [(2, 10_000), (24, 3), (64, 2), (512, 1)]
     assert set(split_limits(pairs)) <= {24, 64, 512}
     assert split_limits([]) == []
+    # Exactly a quarter and a half are requested up to the first two.
+    assert split_limits([(19, 99), (20, 16), (64, 5), (128, 5)]) == [20, 64, 128]
 
 
 def test_what_the_lab_is_asked_for_wrongly_is_refused(tmp_path: Path) -> None:
