@@ -4,17 +4,21 @@ Method: contents that are empty, cut off, of another format or of wrong types, u
 that a command reads; profiles that a program under `explore` leaves behind.
 """
 
+import argparse
 import gzip
 import json
 import os
 import pickle
+import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from accelrt import _core, cli
+from accelrt.cli import explore, sizes
 from accelrt.cli.replay.errors import TraceError
 from processes import run
 
@@ -229,3 +233,23 @@ def test_bench_writes_records_in_any_locale(
     file = tmp_path / "out.json"
     assert cli.main(["bench", "--json", str(file), "--rows", "Q"]) == 0
     assert json.loads(file.read_text("utf-8")) == records(None)
+
+
+@pytest.mark.parametrize(
+    ("argument", "accepted", "refused"),
+    [
+        (sizes.size_argument, {"1": 1, str(2**63 - 1): 2**63 - 1}, ["0", str(2**63), "-1", ""]),
+        (sizes.count_argument, {"1": 1, "007": 7}, ["0", "-1", "1.0", "\u00b2", ""]),
+        (sizes.seconds_argument, {"0": 0, "1e308": 1e308}, ["-0.1", "inf", "nan", "1 s", ""]),
+        (explore._timeout, {"0.1": 0.1}, ["0", "-1", "inf"]),
+        (explore._seed, {"0": 0, str(2**64 - 1): 2**64 - 1}, [str(2**64), "-1", "\u00b2", ""]),
+        (explore._depth, {"1": 1, "1000": 1000}, ["0", "1001"]),
+    ],
+)
+def test_arguments_have_limits(
+    argument: Callable[[str], float], accepted: dict[str, float], refused: list[str]
+) -> None:
+    assert {text: argument(text) for text in accepted} == accepted
+    for text in refused:
+        with pytest.raises(argparse.ArgumentTypeError, match=f"^{re.escape(repr(text))} is not a "):
+            argument(text)

@@ -406,6 +406,18 @@ def test_what_does_not_fit_is_refused_before_it_is_taken(file: Path, tmp_path: P
     one_line(demo(huge, "--in-flight", 1_000_000), taken)
 
 
+@host_cores
+def test_chunks_in_flight_may_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed_bytes = 3 * sum(Lane.nbytes(4096))
+    free = iter([needed_bytes, needed_bytes - 1])
+    monkeypatch.setattr(accelrt.accelerator, "get_memory_info", lambda _: (next(free), 0))
+    demo_command._check_memory(3, 4096)
+    with pytest.raises(demo_command._UnusableError) as raised:
+        demo_command._check_memory(3, 4096)
+    sizes = "3 chunks of 4096 bytes in flight"
+    assert str(raised.value) == f"{sizes} need {needed_bytes} bytes; {needed_bytes - 1} are free"
+
+
 def test_an_empty_name_is_wrong_use() -> None:
     ended = demo("")
     assert ended.returncode == 2
