@@ -29,7 +29,9 @@ def test_what_cannot_be_compared_is_named(tmp_path: Path) -> None:
 def test_policies_without_requests_to_replay_are_refused(tmp_path: Path) -> None:
     made = traces.write_profile(tmp_path / "c.json", 3)
     expected = f"--policy replays requests, and {made} is a profile"
-    refused(view(made, "--policy", "native"), expected)
+    other = traces.write_profile(tmp_path / "d.json", 1)
+    for files in ([made], [made, other]):
+        refused(view(*files, "--policy", "native"), expected)
     snapshot = traces.write_snapshot(tmp_path / "a.pickle", traces.training(1))
     found = page_of(tmp_path, made, snapshot, "--policy", "native")
     assert ["replays" in it.head for it in found] == [False, True]

@@ -5,7 +5,9 @@ Method: small files whose every number is known, as pages that are taken apart a
 
 import gc
 import json
+import math
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,11 @@ import pytest
 import traces
 from accelrt import cli
 from accelrt.cli import terminal
+from accelrt.cli.replay import snapshots
 from accelrt.cli.replay.errors import TraceError
-from accelrt.cli.view import sources
+from accelrt.cli.view import profile, snapshot, sources
+from accelrt.cli.view.frames import Stacks
+from accelrt.cli.view.texts import shown
 from test_view import Opened, entry, page_of, snapshot_with
 
 
@@ -75,6 +80,78 @@ def test_an_arrow_whose_number_is_used_again_begins_at_its_own_start(tmp_path: P
     (found,) = page_of(tmp_path, path)
     assert found.columns["arrow_from_time"] == [1000, 5000]
     assert found.columns["arrow_to_time"] == [2000, 6000]
+
+
+def test_arrows_are_in_the_order_of_their_starts(tmp_path: Path) -> None:
+    times = [("s", 1, 3), ("s", 2, 5), ("f", 2, 6), ("f", 1, 8)]
+    records = [{"ph": ph, "id": it, "pid": 1, "tid": 1, "ts": time} for ph, it, time in times]
+    records.append({"ph": "X", "name": "all", "pid": 1, "tid": 1, "ts": 0, "dur": 9})
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(records))
+    (found,) = page_of(tmp_path, path)
+    assert found.columns["arrow_from_time"] == [3000, 5000]
+    assert found.columns["arrow_to_time"] == [8000, 6000]
+
+
+@pytest.mark.parametrize("number", [0, -1, 2.5, "0.25", 9.99e299, "-9.99e299", "12"])
+def test_finite_numbers_are_shown(number: float | str) -> None:
+    written = profile._Written(number) if isinstance(number, str) else number
+    assert profile._finite(written) == float(number)
+
+
+@pytest.mark.parametrize("number", [1e300, "1e300", -math.inf, math.nan, "-1e300", 10**301])
+def test_other_numbers_are_not_shown(number: float | str) -> None:
+    written = profile._Written(number) if isinstance(number, str) else number
+    assert profile._finite(written) is None
+    assert [profile._finite(it) for it in (True, False, None, "1", [1])] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    ("dropped", "key"),
+    [(profile._dropped, "dropped_records"), (snapshots._dropped, "num_dropped_entries")],
+)
+def test_numbers_of_what_was_dropped(dropped: Callable[[object], int], key: str) -> None:
+    for count in (0, 1, 2**64 - 1):
+        assert dropped({key: count, "other": 7}) == count
+    for wrong in (2**64, -1, True, 1.0, "1", None):
+        assert type(dropped({key: wrong})) is int
+        assert dropped({key: wrong}) == 0
+    assert dropped([key]) == dropped({}) == dropped(None) == 0
+
+
+@pytest.mark.parametrize(
+    ("number_of", "least", "most"),
+    [
+        (lambda number: snapshot._number({"a": number}, "a", "here"), 0, 2**63 - 1),
+        (lambda number: snapshot._stream({"stream": number}, "here"), -(2**63), 2**64 - 1),
+    ],
+)
+def test_numbers_of_snapshots_have_limits(
+    number_of: Callable[[object], int], least: int, most: int
+) -> None:
+    for number in (least, 0, most):
+        assert number_of(number) == number
+    for wrong in (least - 1, most + 1, True, 1.0, None):
+        with pytest.raises(TraceError, match=r"^here\['.*'\] is .*, not "):
+            number_of(wrong)
+
+
+def test_lines_of_frames_have_limits() -> None:
+    stacks, most = Stacks(), 2**31 - 1
+    for line in (most, -most, 0, 7, most + 1, -most - 1, True, 1.0):
+        stacks.number([{"name": f"f{line!r}", "filename": "a.py", "line": line}])
+    lines = [line for _, _, line in stacks.head()["frames"]]
+    assert lines[-8:] == [most, -most, 0, 7, 0, 0, 0, 0]
+
+
+def test_long_integers_are_shown_by_their_size() -> None:
+    most = 2**1024 - 1
+    for number in (most, -most):
+        assert shown(number) == str(number)
+        assert shown([number]) == f"({number})"
+    for number in (most + 1, -most - 1):
+        assert shown(number) == "an integer of 1025 bits"
+        assert shown((number, 1)) == "(a int, 1)"
 
 
 def test_tracks_have_the_places_that_their_writer_wants(tmp_path: Path) -> None:

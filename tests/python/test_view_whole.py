@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from accelrt import _core
+from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.replay.policies import Replays
 from accelrt.cli.replay.snapshots import Device, Snapshot
 from accelrt.cli.view import curves, memory, profile, snapshot
@@ -267,6 +268,54 @@ def test_snapshot_tags_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     head, columns = snapshot.view(Snapshot([device], "", []), device)
     assert numbers(columns)["tag"] == [1, 2, 0, 2]
     assert head["tags"] == ["", "a", "b"]
+
+
+def test_snapshot_streams_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "MOST_STREAMS", 3)
+    streams = (4, 0, 4, 9, 7)
+    trace = [
+        {"action": "alloc", "addr": place, "size": 1, "stream": stream}
+        for place, stream in enumerate(streams)
+    ]
+    device = Device(0, trace[:4])
+    head, columns = snapshot.view(Snapshot([device], "", []), device)
+    assert (head["streams"], numbers(columns)["stream"]) == (["4", "0", "9"], [0, 1, 0, 2])
+    device = Device(0, trace)
+    with pytest.raises(TraceError, match=r"^trace\[4\] is of another stream than 3 before it$"):
+        snapshot.view(Snapshot([device], "", []), device)
+
+
+def test_times_of_snapshots_have_limits() -> None:
+    most = 2**63 - 1
+    columns = Columns()
+    assert snapshot._add_times(columns, [{"time_us": most}, {"time_us": 0}]) == most
+    for wrong in (-1, most + 1, True, 1.0, None):
+        assert snapshot._add_times(columns, [{"time_us": 0}, {"time_us": wrong}]) is None
+    assert snapshot._add_times(columns, []) is None
+    times = (0, most, -1, most + 1, True, 1.0, None)
+    marks = [
+        {"name": f"{time!r}", "time_us": time, "stage": stage}
+        for time in times
+        for stage in ("START", "END")
+    ]
+    assert snapshot._annotations(marks, 0, 0) == [["0", 0, 0], [f"{most}", most, most]]
+
+
+def test_profile_rows_and_details_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Further slices overlap in the last row, also one behind the end of such a slice."""
+    monkeypatch.setattr(profile, "_MOST_ROWS", 2)
+    monkeypatch.setattr(profile, "_MOST_DETAIL_BYTES", 2 * len('{"n": 0}'))
+    bounds = [(0, 100), (0, 100), (0, 5), (50, 10)]
+    records = [
+        rec("X", start, dur=duration, name="a", args={"n": place})
+        for place, (start, duration) in enumerate(bounds)
+    ]
+    head, columns = profile.view(records)
+    assert head["rows"] == [[0, 0], [0, 1]]
+    assert numbers(columns)["row"] == [0, 1, 1, 1]
+    # The third makes them longer than the limit, and is the last one.
+    assert head["details"] == ["", '{"n": 0}', '{"n": 1}', '{"n": 2}']
+    assert head["detailsLeftOut"] == 1
 
 
 def test_operations_whole_view() -> None:
