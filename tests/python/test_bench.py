@@ -280,6 +280,16 @@ def test_nothing_waits_for_quiet_moments_longer_than_its_patience(
     assert len(list(moments)) > 15
 
 
+def test_quiet_is_near_the_shortest_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet, "_FIRST_LOOK_S", 0)
+    monkeypatch.setattr(quiet, "_QUIET_FACTOR", 1.5)
+    monkeypatch.setattr(quiet, "_pulse_ns", lambda: 100)
+    best = quiet._Best()
+    # The pulse of 90 ns is the shortest one from then on.
+    pulses = {150: True, 151: False, 90: True, 136: False, 135: True, 100: True}
+    assert {pulse_ns: best.is_near(pulse_ns) for pulse_ns in pulses} == pulses
+
+
 def test_a_repetition_is_quiet_when_all_of_its_blocks_were(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([True, True, False, True, True])
     monkeypatch.setattr(quiet, "_is_quiet", lambda: next(moments))

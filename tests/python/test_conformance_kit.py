@@ -526,6 +526,17 @@ def test_kit_whole_device_passes() -> None:
     assert found.num_tests > len(_promises.SIZES) * 2 + 20
 
 
+def test_header_names_devices_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [*"hgfedcbah"]
+    kind = SimpleNamespace(device_count=lambda: len(names), get_device_name=names.__getitem__)
+    monkeypatch.setattr(_pytest, "module_of", lambda *_: kind)
+    config: Any = SimpleNamespace(getoption=lambda _: "npu")
+    header = _pytest.pytest_report_header(config)
+    assert header == ["accelrt kind: npu, 9 devices: a, b, c, d, e, f, g, h"]
+    config.getoption = lambda _: None
+    assert _pytest.pytest_report_header(config) == []
+
+
 def test_kit_every_assertion_has_a_case() -> None:
     failed = frozenset[int]().union(*map(failed_lines, CASES))
     missing = [text for text, lines in assertions() if failed.isdisjoint(lines)]

@@ -6,6 +6,7 @@ device, or as a copy. Method: a table of failures and a table of receipts, all p
 """
 
 import copy
+import marshal
 import pickle
 import re
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import pytest
 
 import accelrt
+from accelrt import _failures
 from gates import libc
 from kinds import KIND, host_cores, module
 
@@ -235,3 +237,14 @@ def clear() -> None:
         module.synchronize(0)
     except accelrt.StreamError:
         module.synchronize(0)
+
+
+def test_long_arguments_are_kept_as_text() -> None:
+    most = _failures._MAX_ARGUMENT_BYTES - len(marshal.dumps((b"",)))
+    kept = _failures._arguments(ValueError(bytes(most)))
+    assert kept is not None
+    assert marshal.loads(kept) == (bytes(most),)  # noqa: S302  our own
+    assert _failures._arguments(ValueError(bytes(most + 1))) is None
+    for plain in ("a", b"a", 1, 0.5, True, None):
+        assert _failures._arguments(ValueError(plain, plain)) == marshal.dumps((plain, plain))
+    assert _failures._arguments(ValueError(1, [])) is None
