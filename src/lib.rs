@@ -96,12 +96,13 @@ mod null;
 mod trusted;
 
 pub use backend::contract::{DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange};
+pub use backend::cpu::properties::cpu_capability;
 pub use base::config::{AllocatorSettings, Config, ConfigBuilder};
 pub use base::device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
 pub use base::error::{
-    ConfigError, DeviceError, DriverError, Error, EventError, FailureCause, GeneratorError,
-    IntegrationError, MemoryError, ProgramError, Result, RuntimeError, StreamError, StreamFailure,
-    TaskError,
+    ConfigError, DeviceError, DriverError, Error, ErrorKind, EventError, FailureCause,
+    GeneratorError, IntegrationError, MemoryError, ProgramError, Result, RuntimeError, StreamError,
+    StreamFailure, TaskError,
 };
 pub use base::shortage::{MemoryUser, Shortage};
 pub use base::size;
@@ -117,15 +118,12 @@ pub use memory::allocator::{
     self, AllocatorConfig, CachingAllocator, PolicyName, PoolId, PoolOptions,
 };
 #[cfg(feature = "async")]
-pub use memory::buffer::future::{HostTransferFuture, TransferFuture};
+pub use memory::buffer::transfer::{HostTransferFuture, TransferFuture};
 pub use memory::buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
-pub use runtime::guard::{DeviceGuard, StreamGuard};
+pub use runtime::guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
 pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport};
 
-pub use face::{
-    ErrorKind, OptionalDeviceGuard, OptionalStreamGuard, Plain, Reads, Scope, TypedBuffer, Uses,
-    Writes, cpu_capability,
-};
+pub use face::{Plain, Reads, Scope, TypedBuffer, Uses, Writes};
 
 /// Runs the examples of `README.md` and `docs/streams.md` as tests.
 #[cfg(doctest)]

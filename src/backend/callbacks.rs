@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use crate::backend::contract::{DoneCallback, Turn, Work};
 use crate::backend::driver::ResumeThreads;
-use crate::base::contain::contain;
 use crate::base::error::Result;
 use crate::base::sync::{LockRank, Mutex};
+use crate::base::thread::contain;
 
 /// A callback for a driver, whose threads may call it: it posts `callback` to `threads`, which call
 /// it once. After a shutdown of the threads it is called at once; dropped uncalled, as behind a

@@ -71,16 +71,14 @@ use std::time::{Duration, Instant};
 use crate::base::device::DeviceKind;
 use crate::base::error::{DriverError, Error, Result};
 
+mod capabilities;
 pub(crate) mod capacity;
-mod kernels;
 pub(crate) mod owned;
-mod virtual_memory;
 
-pub use kernels::{
-    KernelHandle, KernelParameter, Kernels, LaunchArgument, LaunchSize, ParameterClass,
-    ProgramHandle, ProgramSource, ValueBytes,
+pub use capabilities::{
+    KernelHandle, KernelParameter, Kernels, LaunchArgument, LaunchSize, PagePlaces, ParameterClass,
+    PhysicalHandle, ProgramHandle, ProgramSource, ValueBytes, VirtualMemory,
 };
-pub use virtual_memory::{PagePlaces, PhysicalHandle, VirtualMemory};
 
 /// The number that a backend gave a stream. A copy of the number does not keep the stream alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

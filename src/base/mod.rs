@@ -1,10 +1,8 @@
 //! L0, base: values and mechanisms for every layer. No file here imports another layer.
 
 pub(crate) mod asymmetric;
-pub(crate) mod blocking;
 pub(crate) mod clock;
 pub mod config;
-pub(crate) mod contain;
 pub(crate) mod device;
 #[cfg(not(loom))]
 pub mod dylib;
@@ -13,12 +11,11 @@ pub(crate) mod event_fd;
 pub mod fork;
 pub mod machine_memory;
 pub(crate) mod shortage;
-pub(crate) mod signals;
 pub mod size;
 pub(crate) mod spin;
-pub(crate) mod stack;
 pub(crate) mod steps;
 pub(crate) mod stream_map;
 pub(crate) mod sync;
 pub(crate) mod table;
 pub(crate) mod task_parts;
+pub(crate) mod thread;

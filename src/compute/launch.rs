@@ -10,13 +10,12 @@ use std::sync::Arc;
 use crate::backend::contract::{LaunchArgument, LaunchSize};
 use crate::base::error::{Error, FailureCause, MemoryError, ProgramError, Result};
 use crate::compute::handle::KernelCore;
-use crate::compute::size::launch_size;
 use crate::compute::{Kernel, KernelArgument};
-use crate::engine::log::names::NameId;
+use crate::engine::log::context::NameId;
 use crate::engine::stream::Stream;
+use crate::engine::stream::commands::{Details, MemoryAccess, OperationKind};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::enqueue::Checked;
-use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
 use crate::queue::{Class, Command};
 
 /// A launch as the queue stores it. The launch stores addresses instead of buffers: each buffer's
@@ -159,4 +158,42 @@ impl Stream {
         let (kernel, stream, on_host) = (kernel.name().to_owned(), self.device(), core.on_host);
         Err(Error::Program(ProgramError::DeviceMismatch { kernel, compiled, stream, on_host }))
     }
+}
+
+const EXTENTS: &str = "allowed are 1 to 3 positive numbers";
+
+/// Checks the sizes of a launch. A local size must have the global size's number of dimensions, and
+/// divide the global size in each of them.
+pub(super) fn launch_size(
+    kernel: &str,
+    global: &[usize],
+    local: Option<&[usize]>,
+) -> Result<LaunchSize> {
+    let refused = |what, given: &[usize], allowed| {
+        let (kernel, given) = (kernel.to_owned(), given.to_vec());
+        Error::Program(ProgramError::LaunchSize { kernel, what, given, allowed })
+    };
+    let extents =
+        |what, given: &[usize]| extents(given).ok_or_else(|| refused(what, given, EXTENTS));
+    let size = LaunchSize {
+        global: extents("a global size", global)?,
+        local: local.map(|local| extents("a local size", local)).transpose()?,
+        dimensions: u32::try_from(global.len()).unwrap_or(0), // at most 3: `extents` has checked it
+    };
+    let Some(local) = local else { return Ok(size) };
+    if local.len() != global.len() {
+        let allowed = "the global size has another number of dimensions";
+        return Err(refused("a local size", local, allowed));
+    }
+    if global.iter().zip(local).any(|(global, local)| !global.is_multiple_of(*local)) {
+        let allowed = "it must divide the global size in each dimension";
+        return Err(refused("a local size", local, allowed));
+    }
+    Ok(size)
+}
+
+/// Fills unused dimensions with 1. `None` unless `given` has 1 to 3 numbers, all positive.
+fn extents(given: &[usize]) -> Option<[usize; 3]> {
+    let is_right = (1..=3).contains(&given.len()) && given.iter().all(|extent| *extent > 0);
+    is_right.then(|| std::array::from_fn(|place| given.get(place).copied().unwrap_or(1)))
 }

@@ -2,13 +2,11 @@
 //!
 //! * [`handle`]: the public [`Program`] and its [`Kernel`]s
 //! * [`argument`]: the arguments of a launch, checked against a kernel's parameters
-//! * [`size`]: the number of work-items of a launch
-//! * [`launch`]: a launch as a task of a stream
+//! * [`launch`]: a launch as a task of a stream, with its number of work-items
 
 mod argument;
 mod handle;
 mod launch;
-mod size;
 
 pub use crate::backend::contract::{KernelParameter, ParameterClass, ProgramSource};
 pub use argument::KernelArgument;

@@ -1,24 +1,55 @@
-//! Scopes: the tasks of a scope borrow from its caller, which waits for all of them.
+//! Tasks over slices of buffers, and scopes: tasks that borrow from a caller that waits for them.
 //!
 //! The API follows `std::thread::scope`.
+//!
+//! # Tasks over views
+//!
+//! The task's command stores addresses, as copies do. What makes them slices of live memory that
+//! nothing else uses meanwhile:
+//!
+//! * the uses are recorded, under the locks of the memory, in the step that enqueues the task: its
+//!   stream waits for conflicting uses before, later conflicting uses and the free wait for it
+//! * views of one task that overlap are refused, unless the task only reads them
+//! * exported memory is refused: accesses through exports have no order. An export that begins
+//!   later waits for the task before it looks at the bytes, as every host access does
+//! * the slices' lifetime is the call's: the closure works for every lifetime, so it can return or
+//!   store none of them
 #![expect(
     unsafe_code,
-    reason = "the lifetime of a borrowing task is erased; the scope outlives it"
+    reason = "erases the lifetime of a borrowing task, and makes slices of its addresses"
 )]
 
+use std::any::type_name;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use crate::base::error::{Result, TaskError};
+use crate::backend::contract::Address;
+use crate::base::error::{DriverError, Error, FailureCause, Result, TaskError};
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
-use crate::base::sync::{Ordering, park};
+use crate::base::sync::{Ordering, assert_no_lock_held, park};
+use crate::engine::event::Event;
+use crate::engine::log::context::NameId;
+use crate::engine::stream::commands::{
+    Details, MemoryAccess, OperationKind, catch_panic, panic_cause,
+};
+use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::failures::RetainingStream;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::synchronize::raise;
+use crate::engine::stream::task_report::TaskWatch;
 use crate::engine::stream::{Stream, TaskOutcome};
+use crate::face::typed::{RawView, TypedBuffer, Uses, check_apart};
+use crate::memory::buffer::order::{Order, enqueue_task, tracked_use};
+use crate::memory::buffer::{Buffer, HostTransfer, Transfer};
+use crate::queue::{Class, Command};
 
 /// The polling period at a scope's end while a task is counted but not yet enqueued.
 const PENDING_PERIOD: Duration = Duration::from_micros(200);
@@ -197,5 +228,265 @@ impl Drop for End<'_> {
 impl fmt::Debug for Scope<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scope").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+impl Stream {
+    /// Enqueues a function that has buffers' elements as slices: `&[T]` for what it
+    /// [reads](crate::TypedBuffer::reads), `&mut [T]` for what it
+    /// [writes](crate::TypedBuffer::writes). Blocks and treats the function's outcome as
+    /// [`Stream::enqueue`]; the result's `wait` waits for this task alone.
+    ///
+    /// The task runs behind every conflicting use of the bytes on any stream, and later conflicting
+    /// uses wait for it, as for [`Buffer::copy_from`]. The buffers may be dropped right after the
+    /// call. A task whose views have no bytes runs too.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let device = runtime.current_device()?;
+    /// let (fill, add) = (runtime.stream(device)?, runtime.stream(device)?);
+    /// let x = runtime.zeros(4 * 1000, device)?.typed::<f32>()?;
+    /// let y = runtime.zeros(4 * 1000, device)?.typed::<f32>()?;
+    /// fill.enqueue_with(x.writes(), |x| x.fill(1.5))?;
+    /// add.enqueue_with((x.reads(), y.writes()), |(x, y)| {
+    ///     for (y, x) in y.iter_mut().zip(x) {
+    ///         *y += 2.0 * x; // behind the fill on the other stream: no event is needed
+    ///     }
+    /// })?;
+    /// assert_eq!(y.read_to_vec()?, [3.0; 1000]);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    ///
+    /// Fails when views overlap of which one is written, when memory is exported, released, of
+    /// another runtime or not accessible to the host, on kinds whose streams do not run on the host
+    /// (there a [`Program`](crate::Program) has the work), after a shutdown and in a forked child.
+    ///
+    /// A slice lives as long as the call of the function, so it cannot be kept:
+    ///
+    /// ```compile_fail
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default()).unwrap();
+    /// let x = runtime.zeros(8, accelrt::Device::cpu(0)).unwrap().typed::<u64>().unwrap();
+    /// let (sender, receiver) = std::sync::mpsc::channel::<&mut [u64]>();
+    /// let stream = runtime.current_stream().unwrap();
+    /// stream.enqueue_with(x.writes(), move |x| sender.send(x).is_ok().then_some(())).unwrap();
+    /// ```
+    pub fn enqueue_with<U, F, R>(&self, uses: U, function: F) -> Result<Transfer>
+    where
+        U: Uses,
+        F: for<'view> FnOnce(U::Slices<'view>) -> R + Send + 'static,
+        R: TaskOutcome + 'static,
+    {
+        if !self.core().on_host {
+            let (kind, capability) = (self.device().kind(), FUNCTIONS);
+            return Err(Error::Driver(DriverError::Unsupported { kind, capability }));
+        }
+        uses.enqueue(self, function)
+    }
+}
+
+const FUNCTIONS: &str = "functions of the host as tasks: compile a Program, and launch its kernels";
+
+/// Checks the views and enqueues the task.
+pub(super) fn enqueue<U, F, R, const N: usize>(
+    stream: &Stream,
+    buffers: [&Buffer; N],
+    raw: [RawView; N],
+    function: F,
+) -> Result<Transfer>
+where
+    U: Uses,
+    F: for<'view> FnOnce(U::Slices<'view>) -> R + Send + 'static,
+    R: TaskOutcome + 'static,
+{
+    let lifecycle = &stream.core().lifecycle;
+    for buffer in buffers {
+        lifecycle.check_same_runtime("a buffer", buffer.runtime())?;
+        if !buffer.is_host_accessible() {
+            let (kind, capability) = (buffer.device().kind(), "access to their memory by the host");
+            return Err(Error::Driver(DriverError::Unsupported { kind, capability }));
+        }
+    }
+    check_apart(&raw)?;
+    let mut writes = raw.iter().map(|view| view.writes);
+    let used = buffers.map(|buffer| tracked_use(buffer, writes.next() == Some(true)));
+    let task = ViewTask { function, raw, views: PhantomData::<fn() -> U> };
+    enqueue_task(stream, used, Order::BehindConflicts, task)
+}
+
+/// A function over views as a command.
+struct ViewTask<U, F, const N: usize> {
+    function: F,
+    raw: [RawView; N],
+    views: PhantomData<fn() -> U>,
+}
+
+impl<U, F, R, const N: usize> Command<TaskContext> for ViewTask<U, F, N>
+where
+    U: Uses,
+    F: for<'view> FnOnce(U::Slices<'view>) -> R + Send + 'static,
+    R: TaskOutcome + 'static,
+{
+    const CLASS: Class = Class::User;
+    const OPERATION: OperationKind = OperationKind::Call;
+
+    fn details(&self) -> Details {
+        let access = |view: &RawView| MemoryAccess {
+            address: Address(view.address),
+            bytes: Some(view.bytes),
+            writes: Some(view.writes),
+        };
+        Details {
+            bytes: self.raw.iter().map(|view| view.bytes).sum(),
+            accesses: self.raw.iter().map(access).collect(),
+            name: NameId::of_static(type_name::<F>()),
+            ..Details::default()
+        }
+    }
+
+    fn run(self, context: &mut TaskContext) {
+        assert_no_lock_held();
+        context.is_marker = true; // host accesses and other streams wait for the task
+        let Self { function, raw, .. } = self;
+        let call = || {
+            // SAFETY: the memory must be live, and only this task may access what it writes; the
+            // head of this file says why. `enqueue`, the only creator of this task, did that.
+            let slices = unsafe { U::slices(&raw) };
+            function(slices).into_task_result()
+        };
+        match catch_panic(call) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => context.fail(FailureCause::Returned(error)),
+            Err(panic) => context.fail(panic_cause(panic)),
+        }
+    }
+}
+
+/// The type of an expression that never has a value, which the language has no stable name for: the
+/// result of a function that does not return.
+type Never = <fn() -> ! as Returned>::Value;
+
+trait Returned {
+    type Value;
+}
+
+impl<T> Returned for fn() -> T {
+    type Value = T;
+}
+
+/// Implements [`TaskOutcome`] for values that are dropped.
+macro_rules! dropped {
+    ($($value:ty)*) => { $(impl TaskOutcome for $value {})* };
+}
+
+dropped! { Never Infallible bool char String Duration Instant std::cmp::Ordering }
+dropped! { u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 }
+dropped! { Event Stream Buffer Transfer }
+
+/// The same for containers of anything.
+macro_rules! dropped_containers {
+    ($([$($parameter:ident)*] $container:ty),* $(,)?) => {
+        $(impl<$($parameter),*> TaskOutcome for $container {})*
+    };
+}
+
+dropped_containers! {
+    [T] Option<T>, [T] Vec<T>, [T] VecDeque<T>, [T] BTreeSet<T>, [T S] HashSet<T, S>,
+    [K V] BTreeMap<K, V>, [K V S] HashMap<K, V, S>, [T] JoinHandle<T>,
+    [T] HostTransfer<T>, [T] TypedBuffer<T>,
+    [A] (A,), [A B] (A, B), [A B C] (A, B, C), [A B C D] (A, B, C, D),
+}
+
+impl<T: ?Sized> TaskOutcome for Box<T> {}
+impl<T: ?Sized> TaskOutcome for Arc<T> {}
+impl<T: ?Sized> TaskOutcome for Rc<T> {}
+impl<T: ?Sized> TaskOutcome for &T {}
+impl<T, const N: usize> TaskOutcome for [T; N] {}
+
+impl Stream {
+    /// Retires every task that is queued and has not begun, without running it. Does not block.
+    ///
+    /// The stream fails at the first of these tasks with
+    /// [`StreamCancelled`](crate::FailureCause::StreamCancelled), and goes on as behind a task that
+    /// failed: the next synchronise raises the failure, which
+    /// [counts](crate::StreamFailure::skipped_count) the tasks that did not run, and ends it; what
+    /// is enqueued before that is skipped too. A stream without such tasks stays as it is.
+    ///
+    /// What has begun goes on: a running function, a deferred task that was started, work that a
+    /// driver has. The runtime's own tasks are never cancelled. Events that were recorded behind
+    /// are done and failed, and dropped buffers are freed. A wait for another stream remains, so a
+    /// stream that is parked retires its tasks when the wait is over: the order that other streams
+    /// and memory rely on holds. To end the wait as well, cancel the stream that it waits for.
+    ///
+    /// A task that another thread enqueues during the call may be cancelled or not. A report at the
+    /// end of the process does not repeat the failure. Fails after a shutdown, which cancels by
+    /// itself, and in a forked child.
+    ///
+    /// ```
+    /// use accelrt::{Error, FailureCause, StreamError};
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// # let stream = runtime.stream(accelrt::Device::cpu(0))?;
+    /// let (open, opened) = std::sync::mpsc::channel::<()>();
+    /// let (enter, entered) = std::sync::mpsc::channel();
+    /// stream.enqueue(move || enter.send(()).map(|()| opened.recv()))?;
+    /// stream.enqueue(|| println!("never printed"))?;
+    /// entered.recv().expect("the first task begins");
+    /// stream.cancel()?;
+    /// open.send(()).expect("the first task goes on");
+    /// let Err(Error::Stream(StreamError::Failed(failure))) = stream.synchronize() else {
+    ///     panic!("a task was cancelled")
+    /// };
+    /// assert!(matches!(failure.failure(), FailureCause::StreamCancelled));
+    /// assert_eq!(failure.skipped_count(), 1);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn cancel(&self) -> Result<()> {
+        let core = self.core();
+        core.lifecycle.check()?;
+        // While tasks are watched, the consumer looks at the ticket; else no task pays for that.
+        let watch = core.lifecycle.watch(None);
+        // Relaxed: a task that races with this call may be cancelled or not.
+        core.cancelled_until.fetch_max(core.pushed(), Ordering::Relaxed);
+        core.enqueue(EndOfCancel(watch), Always);
+        Ok(())
+    }
+}
+
+/// Stands behind the last task that a cancel covers, and ends its watch.
+struct EndOfCancel(TaskWatch);
+
+impl Command<TaskContext> for EndOfCancel {
+    const CLASS: Class = Class::Internal;
+    const OPERATION: OperationKind = OperationKind::Internal;
+
+    fn run(self, _context: &mut TaskContext) {
+        drop(self.0);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc;
+
+    use crate::base::config::Config;
+    use crate::base::device::Device;
+    use crate::runtime::Runtime;
+
+    #[test]
+    fn a_cancel_watches_the_tasks_until_the_last_one_that_it_covers() {
+        // Goal: tasks behind a cancel cost what they cost before it. Method: a gate holds the
+        // cancelled ones.
+        let runtime = Runtime::new(Config::default()).unwrap();
+        let stream = runtime.stream(Device::cpu(0)).unwrap();
+        let is_watched = || stream.core().lifecycle.is_watched();
+        let ((enter, entered), (open, opened)) = (mpsc::channel(), mpsc::channel::<()>());
+        stream.enqueue(move || enter.send(()).map(|()| opened.recv())).unwrap();
+        entered.recv().unwrap();
+        stream.enqueue(|| ()).unwrap();
+        stream.cancel().unwrap();
+        stream.cancel().unwrap();
+        assert!(is_watched());
+        open.send(()).unwrap();
+        stream.synchronize().unwrap_err();
+        assert!(!is_watched());
     }
 }

@@ -6,8 +6,9 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::backend::contract::{Backend, DeviceProperties, LeftOutDevice};
-use crate::backend::contract::{MemoryInfo, PriorityRange};
+use crate::backend::contract::{
+    Backend, DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange,
+};
 use crate::backend::registry::Registry;
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
@@ -27,10 +28,10 @@ use crate::engine::stream::table::StreamTable;
 use crate::engine::stream::task_report::{TaskReport, TaskWatch};
 use crate::memory::allocator::CachingAllocator;
 use crate::runtime::allocators::Allocators;
-use crate::runtime::current::Selected;
 use crate::runtime::extensions::Extensions;
 use crate::runtime::shutdown::{self, ShutdownReport};
-use crate::runtime::{current, process_hooks, report};
+use crate::runtime::streams::Selected;
+use crate::runtime::{process_hooks, report, streams};
 
 /// The devices of this machine, with their streams and allocators.
 ///
@@ -289,7 +290,7 @@ impl Runtime {
 
     /// This thread's current device of a kind; device 0 when the thread has set none.
     pub fn current_device_of(&self, kind: DeviceKind) -> Result<Device> {
-        current::device(self.id(), kind).map_or_else(|| Device::new(kind, 0), Ok)
+        streams::device(self.id(), kind).map_or_else(|| Device::new(kind, 0), Ok)
     }
 
     /// Makes a device current for its kind on this thread. Fails when the device does not exist.
@@ -301,14 +302,14 @@ impl Runtime {
     pub fn exchange_device(&self, device: Device) -> Result<Device> {
         self.backend(device)?;
         let previous = self.current_device_of(device.kind())?;
-        current::set_device(self.id(), device);
+        streams::set_device(self.id(), device);
         Ok(previous)
     }
 
     /// Sets the current device without a check. For guards, which restore an earlier device.
     #[doc(hidden)]
     pub fn restore_device(&self, device: Device) {
-        current::set_device(self.id(), device);
+        streams::set_device(self.id(), device);
     }
 
     /// This thread's current stream on its current device.
@@ -318,7 +319,7 @@ impl Runtime {
 
     /// This thread's current stream on a device; the default stream when the thread has set none.
     pub fn current_stream_of(&self, device: Device) -> Result<Stream> {
-        match current::stream(self.id(), device) {
+        match streams::stream(self.id(), device) {
             Some(stream) => Ok(stream),
             None => self.default_stream(device),
         }
@@ -337,35 +338,35 @@ impl Runtime {
     pub fn exchange_stream(&self, stream: &Stream) -> Result<Stream> {
         self.inner.lifecycle.check_same_runtime("a stream", stream.core().lifecycle.runtime)?;
         let previous = self.current_stream_of(stream.device())?;
-        current::set_stream(self.id(), stream);
+        streams::set_stream(self.id(), stream);
         Ok(previous)
     }
 
     /// Sets the current stream without a check. For guards, which restore an earlier stream.
     #[doc(hidden)]
     pub fn restore_stream(&self, stream: &Stream) {
-        current::set_stream(self.id(), stream);
+        streams::set_stream(self.id(), stream);
     }
 
     /// What this thread has made current.
     #[doc(hidden)]
     #[must_use]
     pub fn selected(&self) -> Selected {
-        current::selected(self.id())
+        streams::selected(self.id())
     }
 
     /// Replaces what this thread has made current, without a check, and returns it.
     #[doc(hidden)]
     #[must_use]
     pub fn exchange_selected(&self, selected: Selected) -> Selected {
-        current::exchange_selected(self.id(), selected)
+        streams::exchange_selected(self.id(), selected)
     }
 
     /// Replaces this thread's state by a stream and its device, or clears it with `None`. For the
     /// helper thread, which serves many streams. Also works after a shutdown.
     #[doc(hidden)]
     pub fn adopt_stream(&self, stream: Option<&Stream>) {
-        current::forget(self.id());
+        streams::forget(self.id());
         if let Some(stream) = stream {
             self.restore_device(stream.device());
             self.restore_stream(stream);
@@ -556,7 +557,7 @@ impl Drop for Inner {
         // the process's end handler.
         self.is_of_process = false;
         report::unclean_shutdown(&self.shutdown(self.config.exit_timeout));
-        current::forget(self.lifecycle.runtime);
+        streams::forget(self.lifecycle.runtime);
     }
 }
 

@@ -1,14 +1,23 @@
-//! Creates buffers. The home of a buffer is the current stream of its device.
+//! Creates buffers, calls observers of shortages, and lets allocators tell the log what they do.
+//!
+//! The home of a buffer is the current stream of its device.
+
+use std::sync::Arc;
 
 use crate::base::device::Device;
 use crate::base::error::{ConfigError, Error, Result};
+use crate::base::fork;
 use crate::base::size::MIB;
 use crate::base::steps::step;
+use crate::engine::log::collector::shortened;
+use crate::engine::log::immediate::Immediate;
+use crate::engine::stream::Stream;
 use crate::engine::stream::interrupt::Interrupt;
-use crate::memory::buffer::Buffer;
+use crate::memory::allocator::{CachingAllocator, Recorded};
 use crate::memory::buffer::allocation::Origin;
-use crate::memory::buffer::thread_hints;
+use crate::memory::buffer::{Buffer, thread_hints};
 use crate::runtime::Runtime;
+use crate::runtime::allocators::Allocators;
 
 /// The largest alignment: the size of a huge page.
 const MAX_ALIGN_BYTES: usize = 2 * MIB;
@@ -183,5 +192,142 @@ mod tests {
         let runtime = Runtime::new(Config::builder().cpu_devices(2).build().unwrap()).unwrap();
         runtime.set_device(Device::cpu(1)).unwrap();
         assert_eq!(runtime.empty_pinned(1).unwrap().stream().device(), Device::cpu(1));
+    }
+}
+
+impl Runtime {
+    /// As [`Runtime::empty`], on the device of `home`, which becomes the buffer's home stream
+    /// whatever is current: the memory is free for others behind the work of that stream.
+    ///
+    /// Fails as [`Runtime::empty`], and when the stream belongs to another runtime.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let stream = runtime.stream(accelrt::Device::cpu(0))?;
+    /// let buffer = runtime.empty_on(1 << 20, &stream)?;
+    /// assert_eq!(buffer.stream(), stream);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn empty_on(&self, bytes: usize, home: &Stream) -> Result<Buffer> {
+        home.core().lifecycle.check_same_runtime("a runtime", self.id())?;
+        let origin = self.origin(home.device())?;
+        Buffer::allocate(home, bytes, &origin, &mut Interrupt::default())
+    }
+
+    /// As [`Runtime::empty_on`], filled with zeros by a task of `home`.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let stream = runtime.stream(accelrt::Device::cpu(0))?;
+    /// assert_eq!(runtime.zeros_on(3, &stream)?.read_to_vec()?, [0; 3]);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn zeros_on(&self, bytes: usize, home: &Stream) -> Result<Buffer> {
+        let buffer = self.empty_on(bytes, home)?;
+        buffer.fill(0, home)?;
+        Ok(buffer)
+    }
+}
+
+impl Runtime {
+    /// Calls `observer` with each out-of-memory error of this runtime's allocators, on the
+    /// requesting thread and without a lock. Returns the id for [`Runtime::remove_oom_observer`].
+    /// Errors inside an observer, of the host heap and of separate allocators are not reported.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    /// use accelrt::{Config, Device, Runtime};
+    ///
+    /// let config = Config::builder().cpu_memory_bytes(8 << 20).build()?;
+    /// let runtime = Runtime::new(config)?;
+    /// let told = Arc::new(AtomicUsize::new(0));
+    /// let counter = Arc::clone(&told);
+    /// let id = runtime.add_oom_observer(move |_| _ = counter.fetch_add(1, Ordering::Relaxed));
+    /// assert!(runtime.empty(1 << 30, Device::cpu(0)).is_err());
+    /// runtime.remove_oom_observer(id);
+    /// assert!(runtime.empty(1 << 30, Device::cpu(0)).is_err());
+    /// assert_eq!(told.load(Ordering::Relaxed), 1);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn add_oom_observer(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
+        self.shortages().subscribe(observer)
+    }
+
+    /// Removes an observer by the id that [`Runtime::add_oom_observer`] returned. An unknown id has
+    /// no effect.
+    pub fn remove_oom_observer(&self, id: u64) {
+        self.shortages().unsubscribe(id);
+    }
+
+    /// Asks `reclaimer` for memory before a request of this runtime's allocators fails, as
+    /// [`add_reclaimer`](crate::CachingAllocator::add_reclaimer) of an allocator. Returns the id
+    /// for [`Runtime::remove_reclaimer`].
+    pub fn add_reclaimer(&self, reclaimer: impl Fn(&Error) -> bool + Send + Sync + 'static) -> u64 {
+        self.reclaimers().subscribe(reclaimer)
+    }
+
+    /// Removes a reclaimer by the id that [`Runtime::add_reclaimer`] returned. An unknown id has no
+    /// effect.
+    pub fn remove_reclaimer(&self, id: u64) {
+        self.reclaimers().unsubscribe(id);
+    }
+
+    fn reclaimers(&self) -> Arc<Immediate<Error, bool>> {
+        Arc::clone(&self.inner.allocators.lock().reclaimers)
+    }
+
+    fn shortages(&self) -> Arc<Immediate<Error>> {
+        Arc::clone(&self.inner.allocators.lock().shortages)
+    }
+}
+
+/// Makes allocators tell the log what they do, until the drop. Requests and frees take the slow
+/// path meanwhile.
+#[must_use = "the drop ends the watch"]
+#[derive(Debug)]
+pub struct MemoryWatch(Runtime);
+
+impl Runtime {
+    /// Begins a watch. Several may be there at once. Allocators of pinned and shared memory,
+    /// separate ones and that of the host heap are not recorded.
+    #[doc(hidden)]
+    pub fn log_memory(&self) -> MemoryWatch {
+        self.change_watches(|count| *count += 1);
+        MemoryWatch(self.clone())
+    }
+
+    /// Has no effect in a forked child, where a thread that the child lacks may hold the lock.
+    fn change_watches(&self, change: fn(&mut usize)) {
+        if fork::is_child() {
+            return;
+        }
+        let mut allocators = self.inner.allocators.lock();
+        change(&mut allocators.watch_count);
+        for (device, allocator) in &allocators.by_device {
+            self.record(allocator, *device, &allocators);
+        }
+    }
+
+    /// The allocators of all devices that have one, which watches are about. None in a forked
+    /// child, as above.
+    #[must_use]
+    pub fn allocators_of_devices(&self) -> Vec<Arc<CachingAllocator>> {
+        if fork::is_child() {
+            return Vec::new();
+        }
+        self.inner.allocators.lock().by_device.values().cloned().collect()
+    }
+
+    /// Makes an allocator do what the watches ask for.
+    pub(super) fn record(&self, allocator: &CachingAllocator, device: Device, of: &Allocators) {
+        let recorded = Recorded { device, runtime: shortened(self.id()) };
+        allocator.record((of.watch_count > 0).then_some(recorded));
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        self.0.change_watches(|count| *count -= 1);
     }
 }

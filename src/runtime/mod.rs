@@ -2,38 +2,29 @@
 //!
 //! * [`instance`]: [`Runtime`], with its devices, streams and counters
 //! * [`allocators`]: the caching allocators
-//! * `external_streams`: streams that other code has made with the driver
-//! * [`current`]: the current devices, streams and pools of each thread
 //! * [`guard`]: guards that make a device or stream current for a scope
 //! * [`extensions`]: values that other crates keep for the life of a runtime
-//! * [`memory`]: creates buffers
-//! * [`memory_watch`]: makes allocators tell the log what they do
-//! * [`observers`]: callbacks for out-of-memory errors
+//! * [`memory`]: creates buffers; callbacks for out-of-memory errors
 //! * [`pools`]: private pools, and each thread's current pool
 //! * [`process_hooks`]: what others do at the begin and the end of the process's runtime
-//! * [`programs`]: compiles kernels
 //! * [`report`]: messages on standard error
 //! * `second_copy`: warns of another copy of accelrt in the process
-//! * [`streams`]: creates streams, and finds those that exist
+//! * [`streams`]: the current devices, streams and pools of each thread; creates and finds streams;
+//!   compiles kernels
 //! * [`shutdown`]: drain, cancel, join, report; the process's runtime shuts down at exit
 
 mod allocators;
-pub(crate) mod current;
 mod extensions;
-mod external_streams;
 pub(crate) mod guard;
 mod instance;
 pub(crate) mod memory;
-pub(crate) mod memory_watch;
-mod observers;
 mod pools;
 pub mod process_hooks;
-mod programs;
 pub mod report;
 #[cfg(not(loom))]
 pub mod second_copy;
 pub(crate) mod shutdown;
-mod streams;
+pub(crate) mod streams;
 
 pub use instance::{Counters, Runtime};
 pub use pools::{MemPool, PoolGuard};

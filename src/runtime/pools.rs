@@ -14,7 +14,7 @@ use crate::memory::allocator::recording::Moment;
 use crate::memory::allocator::snapshot::SegmentInfo;
 use crate::memory::allocator::{CachingAllocator, PoolId, PoolOptions};
 use crate::runtime::Runtime;
-use crate::runtime::current::{self, Selected};
+use crate::runtime::streams::{self, Selected};
 
 /// A private pool of one device. Handles are cheap to clone. The drop of the last handle returns
 /// the pool's free memory to the device. Memory in use returns after its free, when a program
@@ -98,7 +98,7 @@ impl MemPool {
     #[doc(hidden)]
     pub fn push(&self) {
         let PoolCore { runtime, allocator, .. } = &*self.inner;
-        current::push_pool(*runtime, allocator.device(), Arc::clone(&self.inner));
+        streams::push_pool(*runtime, allocator.device(), Arc::clone(&self.inner));
     }
 
     #[doc(hidden)]
@@ -110,7 +110,7 @@ impl MemPool {
     #[expect(clippy::must_use_candidate, reason = "callers may ignore what was there before")]
     pub fn pop(&self) -> bool {
         let PoolCore { runtime, allocator, id } = &*self.inner;
-        current::pop_pool(*runtime, allocator.device(), *id).is_some()
+        streams::pop_pool(*runtime, allocator.device(), *id).is_some()
     }
 }
 
@@ -142,7 +142,7 @@ impl Runtime {
     /// serves the thread's requests, except those for shared and pinned memory.
     #[must_use]
     pub fn current_pool(&self, device: Device) -> PoolId {
-        current::pool(self.id(), device)
+        streams::pool(self.id(), device)
     }
 }
 

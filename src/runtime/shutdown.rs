@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::backend::contract::{Turn, Work};
-use crate::base::contain::contain;
 use crate::base::error::StreamFailure;
+use crate::base::thread::contain;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::runtime::instance::Inner;

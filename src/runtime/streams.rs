@@ -1,14 +1,27 @@
-//! Creates streams, and finds those that exist.
+//! Current devices, streams and pools of each thread; streams by number; compiled programs.
+//!
+//! # What is current
+//!
+//! Each kind has its own current device, as in torch's `cuda` and `xpu` modules. A new thread
+//! starts at device 0 with default streams and inherits no state.
+#![expect(unsafe_code, reason = "passes on what a caller says of a driver's stream")]
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::device::Device;
+use crate::backend::contract::owned::OwnedStream;
+use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Result;
 use crate::base::fork;
+use crate::compute::{Program, ProgramSource};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::lifecycle::Lifecycle;
 use crate::engine::stream::{Stream, order_watch};
+use crate::memory::allocator::PoolId;
+use crate::memory::buffer::thread_hints;
 use crate::runtime::Runtime;
+use crate::runtime::pools::PoolCore;
 
 impl Runtime {
     #[doc(hidden)]
@@ -98,5 +111,237 @@ impl Runtime {
             stream.tell_waited(last, true, &waited);
         }
         waited
+    }
+}
+
+/// What was made current.
+#[derive(Clone, Debug, Default)]
+pub struct Selected {
+    devices: BTreeMap<DeviceKind, Device>,
+    streams: BTreeMap<Device, Stream>,
+    /// The pools that were entered; the last one serves requests.
+    pools: BTreeMap<Device, Vec<Arc<PoolCore>>>,
+}
+
+impl Selected {
+    /// Selects a device.
+    pub fn set_device(&mut self, device: Device) {
+        self.devices.insert(device.kind(), device);
+    }
+
+    /// Returns the replaced stream.
+    pub fn set_stream(&mut self, stream: Stream) -> Option<Stream> {
+        self.streams.insert(stream.device(), stream)
+    }
+
+    pub(super) fn push_pool(&mut self, device: Device, entered: Arc<PoolCore>) {
+        self.pools.entry(device).or_default().push(entered);
+    }
+}
+
+thread_local! {
+    /// The key is the runtime's id.
+    static CURRENT: RefCell<BTreeMap<u64, Selected>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Reads this thread's state in a runtime; `None` if the thread has set none.
+fn read_state<T>(runtime: u64, read: impl FnOnce(&Selected) -> Option<T>) -> Option<T> {
+    // `try_with`, here and below: a runtime may be used while thread-locals are destroyed.
+    CURRENT.try_with(|current| current.borrow().get(&runtime).and_then(read)).ok().flatten()
+}
+
+/// Changes this thread's state in a runtime and clears the thread's hints. Returns `None`, without
+/// a change, after the thread-locals were destroyed.
+fn change_state<T>(runtime: u64, change: impl FnOnce(&mut Selected) -> T) -> Option<T> {
+    thread_hints::forget();
+    let changed =
+        CURRENT.try_with(|current| change(current.borrow_mut().entry(runtime).or_default()));
+    changed.ok()
+}
+
+pub(super) fn device(runtime: u64, kind: DeviceKind) -> Option<Device> {
+    read_state(runtime, |current| current.devices.get(&kind).copied())
+}
+
+pub(super) fn set_device(runtime: u64, device: Device) {
+    change_state(runtime, |current| current.set_device(device));
+}
+
+pub(super) fn stream(runtime: u64, device: Device) -> Option<Stream> {
+    read_state(runtime, |current| current.streams.get(&device).cloned())
+}
+
+pub(super) fn set_stream(runtime: u64, stream: &Stream) {
+    let stream = stream.clone();
+    let replaced = change_state(runtime, |current| current.set_stream(stream));
+    drop(replaced); // outside the borrow: it may hold the last handle of a stream
+}
+
+pub(super) fn selected(runtime: u64) -> Selected {
+    read_state(runtime, |current| Some(current.clone())).unwrap_or_default()
+}
+
+/// Replaces what is current on this thread. The caller drops the result outside the borrow.
+#[must_use]
+pub(super) fn exchange_selected(runtime: u64, selected: Selected) -> Selected {
+    change_state(runtime, |current| std::mem::replace(current, selected)).unwrap_or_default()
+}
+
+pub(super) fn pool(runtime: u64, device: Device) -> PoolId {
+    let innermost = read_state(runtime, |current| Some(current.pools.get(&device)?.last()?.id));
+    innermost.unwrap_or(PoolId::DEFAULT)
+}
+
+pub(super) fn push_pool(runtime: u64, device: Device, entered: Arc<PoolCore>) {
+    change_state(runtime, |current| current.push_pool(device, entered));
+}
+
+/// Removes this thread's latest entry into a pool; `None` when the thread is not inside the pool.
+/// The caller drops the result, which may be the pool's last handle, outside the borrow.
+#[must_use]
+pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<Arc<PoolCore>> {
+    let popped = change_state(runtime, |current| {
+        let pools = current.pools.get_mut(&device)?;
+        let place = pools.iter().rposition(|entered| entered.id == pool)?;
+        Some(pools.remove(place))
+    });
+    popped.flatten()
+}
+
+pub(super) fn forget(runtime: u64) {
+    thread_hints::forget();
+    let forgotten = CURRENT.try_with(|current| current.borrow_mut().remove(&runtime));
+    drop(forgotten);
+}
+
+/// Device-agnostic functions, in which an index names a device of the accelerator's kind.
+impl Runtime {
+    /// The index of this thread's current device, which is of the accelerator's kind.
+    pub fn current_device_index(&self) -> Result<usize> {
+        Ok(self.current_device()?.index())
+    }
+
+    /// Makes the device of the accelerator's kind with this index current for this thread. Fails,
+    /// without a change, when the device does not exist.
+    ///
+    /// torch ignores a negative index, for a caller that may have no device. Here such a caller
+    /// uses [`OptionalDeviceGuard`](crate::OptionalDeviceGuard) with `None`.
+    ///
+    /// ```
+    /// use accelrt::{Config, Device, Runtime};
+    /// let runtime = Runtime::new(Config::builder().cpu_devices(2).build()?)?;
+    /// runtime.set_device_index(1)?;
+    /// assert_eq!(runtime.current_device_index()?, 1);
+    /// assert_eq!(runtime.current_device()?, Device::cpu(1));
+    /// assert!(runtime.set_device_index(2).is_err());
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn set_device_index(&self, index: usize) -> Result<()> {
+        self.set_device(Device::new(self.accelerator()?, index)?)
+    }
+
+    /// The older name of [`Runtime::current_device_index`].
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// # #[expect(deprecated)]
+    /// let index = runtime.current_device_idx()?;
+    /// assert_eq!(index, runtime.current_device_index()?);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    #[deprecated(since = "0.1.0", note = "use `current_device_index` instead")]
+    pub fn current_device_idx(&self) -> Result<usize> {
+        self.current_device_index()
+    }
+
+    /// The older name of [`Runtime::set_device_index`].
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// # #[expect(deprecated)]
+    /// runtime.set_device_idx(0)?;
+    /// assert_eq!(runtime.current_device_index()?, 0);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    #[deprecated(since = "0.1.0", note = "use `set_device_index` instead")]
+    pub fn set_device_idx(&self, index: usize) -> Result<()> {
+        self.set_device_index(index)
+    }
+}
+
+impl Runtime {
+    /// Makes a stream of the driver, by its native handle, a dedicated stream of this runtime: on
+    /// xpu a `cl_command_queue`. The driver orders work that other code submits to it. Fails with
+    /// [`Unsupported`](crate::DriverError::Unsupported) on kinds without native streams, as cpu.
+    ///
+    /// # Safety
+    /// The handle is that of an existing stream of the driver and the device. Its owner destroys it
+    /// after the returned stream has ended: its last handle is dropped, and its work is done.
+    pub unsafe fn wrap_stream(&self, device: Device, native_handle: u64) -> Result<Stream> {
+        let (table, backend) = (self.table(device)?, self.backend(device)?);
+        // SAFETY: the caller upholds the conditions on the driver's stream.
+        let handle = unsafe { OwnedStream::wrap(backend, device.index(), native_handle) }?;
+        Ok(Stream::from_core(table.dedicate(handle, 0)))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::base::config::Config;
+    use crate::base::device::{Device, DeviceKind};
+    use crate::base::error::{DriverError, Error};
+    use crate::null::{NullBackend, NullConfig};
+    use crate::runtime::Runtime;
+
+    #[test]
+    fn a_stream_of_the_driver_takes_work_and_leaves_the_drivers_own_there() {
+        let null = NullBackend::new(NullConfig::default());
+        let runtime = Runtime::with_backends(Config::default(), [null as _]).unwrap();
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
+        let owner = runtime.stream(device).unwrap();
+        let native = owner.native_handle().unwrap();
+        // SAFETY: `owner` keeps the driver's stream until behind the end of the wrapped one.
+        let wrapped = unsafe { runtime.wrap_stream(device, native) }.unwrap();
+        assert_eq!(wrapped.native_handle().unwrap(), native);
+        assert!(wrapped.is_dedicated() && wrapped.id() != owner.id());
+        assert_eq!(runtime.stream_by_id(device, wrapped.id()).unwrap(), wrapped);
+        let buffer = runtime.zeros(64, device).unwrap();
+        buffer.fill(1, &wrapped).unwrap();
+        wrapped.synchronize().unwrap();
+        drop(wrapped);
+        buffer.fill(2, &owner).unwrap();
+        owner.synchronize().unwrap();
+    }
+
+    #[test]
+    fn kinds_without_streams_of_a_driver_refuse() {
+        let runtime = Runtime::new(Config::default()).unwrap();
+        // SAFETY: a kind that refuses uses no handle.
+        let refused = unsafe { runtime.wrap_stream(Device::cpu(0), 1) }.unwrap_err();
+        assert!(matches!(refused, Error::Driver(DriverError::Unsupported { .. })), "{refused}");
+    }
+}
+
+impl Runtime {
+    /// Compiles a program for a device while the caller waits; `options` go to the compiler.
+    ///
+    /// Fails with [`BuildFailed`](crate::ProgramError::BuildFailed), which contains the compiler's
+    /// log. Also fails on kinds without a compiler, when the device does not exist, after a
+    /// shutdown and in a forked child.
+    ///
+    /// ```
+    /// use accelrt::{Config, Device, DriverError, Error, ProgramSource, Runtime};
+    /// let runtime = Runtime::new(Config::default())?;
+    /// let refused = runtime.compile(Device::cpu(0), ProgramSource::Text(""), "");
+    /// assert!(matches!(refused, Err(Error::Driver(DriverError::Unsupported { .. }))));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn compile(
+        &self,
+        device: Device,
+        source: ProgramSource<'_>,
+        options: &str,
+    ) -> Result<Program> {
+        Program::compile(self.initialized(device)?, device, source, options)
     }
 }

@@ -8,8 +8,7 @@ use accelrt_testing::fault::Method;
 static CONTRACT: LazyLock<String> = LazyLock::new(|| {
     let files = [
         include_str!("../../src/backend/contract.rs"),
-        include_str!("../../src/backend/contract/virtual_memory.rs"),
-        include_str!("../../src/backend/contract/kernels.rs"),
+        include_str!("../../src/backend/contract/capabilities.rs"),
     ];
     // What a call asks for does not say whether it can fail.
     files.concat().replace("unsafe fn ", "fn ")

@@ -15,8 +15,9 @@ use crate::values::{Block, Values};
 /// threads. Handles are cheap to clone, and clones share one state. Any thread may use a handle at
 /// any time, because each call takes a separate part of the sequence.
 ///
-/// Created by [`RuntimeExt::generator`](crate::RuntimeExt::generator). In a forked child whose parent
-/// had initialised the runtime, methods of the parent's generators that return a `Result` fail.
+/// Created by [`RuntimeExt::generator`](crate::RuntimeExt::generator). In a forked child whose
+/// parent had initialised the runtime, methods of the parent's generators that return a `Result`
+/// fail.
 ///
 /// ```
 /// use accelrt::{Config, Device, Runtime};

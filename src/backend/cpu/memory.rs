@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::pages::{self, HUGE_PAGE_BYTES};
-use super::span::Span;
+use super::reservation::Span;
 use crate::backend::contract::capacity::Capacity;
 use crate::backend::contract::{Address, MemoryInfo};
 use crate::base::error::Result;

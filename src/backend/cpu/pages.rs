@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 use libc::{c_int, c_void};
 
-use super::span::{Refusal, Span};
+use super::reservation::{Refusal, Span};
 use crate::base::size::MIB;
 
 /// Alignment and minimum size of huge pages.

@@ -1,12 +1,15 @@
-//! The machine's properties within this process's limits: cores, caches, pages, memory.
+//! The machine's properties within this process's limits, and the processor of a thread.
 //!
 //! Most values come from text files of the kernel. A malformed file leaves its property unknown.
-
-use crate::backend::contract::DeviceProperties;
-use crate::base::machine_memory::{self, Files, file};
-use crate::base::size::{GIB, KIB, MIB};
+#![expect(unsafe_code, reason = "asks the C library for the current processor")]
 
 use super::pages;
+use crate::backend::contract::DeviceProperties;
+use crate::base::machine_memory;
+use crate::base::machine_memory::{Files, file};
+use crate::base::size::{GIB, KIB, MIB};
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::AtomicU64;
 
 /// Reads the machine's properties for a cpu device. `configured_bytes` lowers the capacity.
 pub(crate) fn read(configured_bytes: Option<usize>) -> DeviceProperties {
@@ -158,4 +161,89 @@ mod tests {
         assert!(properties.core_count >= 1 && !properties.is_gpu);
         assert!(properties.page_bytes.is_power_of_two());
     }
+}
+
+/// The value before the first record, and where the system reports no processor.
+const UNKNOWN: u64 = u64::MAX;
+
+/// The processor of the last thread that called [`LastProcessor::record_current`].
+#[derive(Debug)]
+pub(super) struct LastProcessor(AtomicU64);
+
+impl LastProcessor {
+    pub(super) const fn new() -> Self {
+        Self(AtomicU64::new(UNKNOWN))
+    }
+
+    /// Records the processor that the calling thread runs on.
+    pub(super) fn record_current(&self) {
+        let own = current();
+        // Relaxed, here and below: a hint orders nothing. The store happens only on a change,
+        // because it evicts the line from the caches of the workers that read it.
+        if self.0.load(Ordering::Relaxed) != own {
+            self.0.store(own, Ordering::Relaxed);
+        }
+    }
+
+    /// True when this thread runs on the recorded processor and so keeps the noting thread off it.
+    pub(super) fn is_current(&self) -> bool {
+        let last = self.0.load(Ordering::Relaxed);
+        last != UNKNOWN && last == current()
+    }
+}
+
+fn current() -> u64 {
+    // SAFETY: the call has no pre-condition, and only reads the calling thread's state.
+    let number = unsafe { libc::sched_getcpu() };
+    u64::try_from(number).unwrap_or(UNKNOWN)
+}
+
+#[cfg(all(test, not(loom)))]
+mod processor_tests {
+    use super::*;
+
+    #[test]
+    fn an_unset_processor_is_not_current() {
+        assert!(!LastProcessor::new().is_current());
+    }
+
+    #[test]
+    fn a_noted_processor_is_current() {
+        let last = LastProcessor::new();
+        // An attempt fails if the system moves the thread between its two calls; most succeed.
+        let is_raised = (0..1_000).any(|_| {
+            last.record_current();
+            last.is_current()
+        });
+        assert!(is_raised);
+    }
+}
+
+/// The widest vector instructions that the processor and the system support, by the names of
+/// `torch.backends.cpu.get_cpu_capability`: `AVX512` (with VL, BW and DQ), `AVX2` (each with FMA),
+/// `SVE` or `DEFAULT`.
+///
+/// ```
+/// assert!(["AVX512", "AVX2", "SVE", "DEFAULT"].contains(&accelrt::cpu_capability()));
+/// ```
+#[must_use]
+pub fn cpu_capability() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let has_fma = is_x86_feature_detected!("fma");
+        let has_avx512 = is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq");
+        if has_fma && has_avx512 {
+            return "AVX512";
+        }
+        if has_fma && is_x86_feature_detected!("avx2") {
+            return "AVX2";
+        }
+    }
+    #[cfg(target_arch = "aarch64")]
+    if std::arch::is_aarch64_feature_detected!("sve") {
+        return "SVE";
+    }
+    "DEFAULT"
 }

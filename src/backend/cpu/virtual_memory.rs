@@ -8,11 +8,11 @@
 
 use std::sync::Arc;
 
-use super::map_count::MapCount;
 use super::pages::{self, HUGE_PAGE_BYTES};
+use super::physical::MapCount;
 use super::physical::{MemoryTable, Physical, Place};
 use super::reservation::Reservation;
-use super::span::{Refusal, Span};
+use super::reservation::{Refusal, Span};
 use crate::backend::contract::capacity::Capacity;
 use crate::backend::contract::{self, Address, PhysicalHandle};
 use crate::base::error::{Error, Result};

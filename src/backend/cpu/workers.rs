@@ -10,19 +10,17 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::backend::contract::{Leftover, Turn, Work};
-use crate::backend::cpu::deferred_work::DeferredWork;
 #[cfg(all(test, not(loom)))]
 use crate::backend::cpu::faults;
-use crate::backend::cpu::processor::LastProcessor;
-use crate::backend::cpu::run_queue::{NextWork, PushError, RunQueue, WorkerRequest};
-use crate::base::blocking::{BlockingHook, set_hook};
+use crate::backend::cpu::properties::LastProcessor;
+use crate::backend::cpu::run_queue::{DeferredWork, NextWork, PushError, RunQueue, WorkerRequest};
 use crate::base::fork;
-use crate::base::signals::with_signals_blocked;
 use crate::base::size::to_usize;
-use crate::base::stack::WORKER_STACK_BYTES;
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
-use crate::base::sync::{LockRank, Mutex, MutexGuard, Ordering, Sleeper, Thread};
-use crate::base::sync::{current_thread, spin_hint, yield_now};
+use crate::base::sync::{
+    LockRank, Mutex, MutexGuard, Ordering, Sleeper, Thread, current_thread, spin_hint, yield_now,
+};
+use crate::base::thread::{BlockingHook, WORKER_STACK_BYTES, set_hook, with_signals_blocked};
 
 /// Longest search for work before a sleep; also the first search after a worker has run work.
 const LONGEST_SEARCH: Duration = Duration::from_micros(50);

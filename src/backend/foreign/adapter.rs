@@ -14,19 +14,17 @@ use crate::backend::contract::{
     no_shared_memory,
 };
 use crate::backend::driver::ResumeThreads;
-use crate::backend::foreign::check::copied_if_there;
-use crate::backend::foreign::instance::{Instance, call_instance};
-use crate::backend::foreign::kernels::ForeignKernels;
-use crate::backend::foreign::status::text;
+use crate::backend::foreign::capabilities::{DevicePages, ForeignKernels};
+use crate::backend::foreign::instance::{Instance, call_instance, text};
 use crate::backend::foreign::table::{
     BackendTable, MEMORY_DEVICE, MEMORY_HOST, MEMORY_SHARED, Owner, Properties, TEXT_BYTES,
+    copied_if_there,
 };
-use crate::backend::foreign::virtual_memory::DevicePages;
-use crate::base::contain::contain;
 use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::base::error::{DeviceError, Error, Result};
 use crate::base::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::base::thread::contain;
 
 /// The least alignment of the contract.
 const LEAST_ALIGN_BYTES: usize = 64;

@@ -1,14 +1,18 @@
-//! What one runtime has of a table: the instance that `open` made, and how functions are called.
+//! The instance of a table that one runtime has, calls of its functions, and their errors.
 #![expect(unsafe_code, reason = "calls a driver's functions, whose table its maker vouches for")]
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use crate::backend::foreign::status::Call;
-use crate::backend::foreign::table::{BackendTable, ErrorRecord, STATUS_UNSUPPORTED, StatusCode};
-use crate::base::device::DeviceKind;
-use crate::base::error::Result;
+use crate::backend::contract::MemoryInfo;
+use crate::backend::contract::capacity::out_of_memory;
+use crate::backend::foreign::table::{
+    BackendTable, ErrorRecord, STATUS_DEVICE_LOST, STATUS_OK, STATUS_OUT_OF_MEMORY, STATUS_REFUSED,
+    STATUS_UNSUPPORTED, StatusCode, TEXT_BYTES,
+};
+use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
+use crate::base::error::{DriverError, Error, Result};
 use crate::base::fork;
 
 /// An instance of a driver, which the drop closes.
@@ -87,3 +91,105 @@ macro_rules! call_instance {
     };
 }
 pub(super) use call_instance;
+
+/// A call of a function of a table: what errors say of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) kind: DeviceKind,
+    /// The function's name.
+    pub(super) name: &'static str,
+    /// Bytes that it asks for, if it asks for memory.
+    pub(super) requested_bytes: usize,
+}
+
+impl ErrorRecord {
+    pub(super) fn new() -> Self {
+        Self {
+            size_bytes: size_of::<Self>() as u64,
+            code: 0,
+            device: 0,
+            free_bytes: 0,
+            total_bytes: 0,
+            text: [0; TEXT_BYTES],
+        }
+    }
+}
+
+/// The text of a field, which ends at its first zero or with the field.
+pub(super) fn text(mut field: [c_char; TEXT_BYTES]) -> String {
+    field[TEXT_BYTES - 1] = 0;
+    // SAFETY: the field ends with a zero.
+    unsafe { CStr::from_ptr(field.as_ptr()) }.to_string_lossy().into_owned()
+}
+
+impl Call {
+    /// What the call came to.
+    pub(super) fn result(self, status: StatusCode, record: &ErrorRecord) -> Result<()> {
+        let Self { kind, name, requested_bytes } = self;
+        let of_driver = text(record.text);
+        let index = usize::try_from(record.device).unwrap_or(usize::MAX);
+        let device = Device::new(kind, index.min(usize::from(MAX_DEVICE_INDEX)))?;
+        match status {
+            STATUS_OK => Ok(()),
+            STATUS_OUT_OF_MEMORY if requested_bytes > 0 => {
+                let bytes = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+                let total_bytes = bytes(record.total_bytes);
+                let free_bytes = bytes(record.free_bytes).min(total_bytes);
+                Err(out_of_memory(device, requested_bytes, MemoryInfo { free_bytes, total_bytes }))
+            }
+            STATUS_DEVICE_LOST => {
+                Err(Error::Driver(DriverError::DeviceLost { device, reason: of_driver }))
+            }
+            STATUS_UNSUPPORTED => {
+                Err(Error::Driver(DriverError::Unsupported { kind, capability: name }))
+            }
+            STATUS_REFUSED => Err(Error::refused(kind, name, record.code, of_driver)),
+            unknown => {
+                let message = format!("it returned {unknown}, which is no status: {of_driver}");
+                Err(Error::refused(kind, name, record.code, message))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::MemoryError;
+
+    fn result(status: StatusCode, requested_bytes: usize, text: &[u8]) -> Result<()> {
+        let mut record = ErrorRecord { code: -7, device: 1, free_bytes: 10, ..ErrorRecord::new() };
+        record.total_bytes = 30;
+        for (to, byte) in record.text.iter_mut().zip(text) {
+            *to = c_char::from_ne_bytes([*byte]);
+        }
+        Call { kind: DeviceKind::NULL, name: "allocate", requested_bytes }.result(status, &record)
+    }
+
+    #[test]
+    fn each_status_is_an_error_with_the_drivers_numbers_and_words() {
+        assert!(result(STATUS_OK, 0, b"ignored").is_ok());
+        let refused = result(STATUS_REFUSED, 0, b"no such queue").unwrap_err().to_string();
+        assert_eq!(refused, "allocate failed on null with code -7: no such queue");
+        let lost = result(STATUS_DEVICE_LOST, 0, b"too hot").unwrap_err().to_string();
+        assert!(lost.contains("null:1") && lost.contains("too hot"), "{lost}");
+        let unsupported = result(STATUS_UNSUPPORTED, 0, b"").unwrap_err().to_string();
+        assert!(unsupported.contains("allocate"), "{unsupported}");
+        let Err(Error::Memory(MemoryError::OutOfMemory { requested_bytes, free_bytes, .. })) =
+            result(STATUS_OUT_OF_MEMORY, 64, b"")
+        else {
+            panic!("memory is short")
+        };
+        assert_eq!((requested_bytes, free_bytes), (64, 10));
+        let unknown = result(99, 0, b"what").unwrap_err().to_string();
+        assert!(unknown.contains("99") && unknown.contains("what"), "{unknown}");
+    }
+
+    #[test]
+    fn a_text_without_an_end_ends_with_its_field() {
+        let long = [b'a'; 2 * TEXT_BYTES];
+        let refused = result(STATUS_REFUSED, 0, &long).unwrap_err().to_string();
+        assert!(refused.ends_with(&"a".repeat(TEXT_BYTES - 1)), "{refused}");
+        assert!(!refused.ends_with(&"a".repeat(TEXT_BYTES)), "{refused}");
+    }
+}

@@ -6,12 +6,9 @@
 //! copies, fills and kernels, and nothing of the engine.
 
 mod adapter;
-mod check;
+mod capabilities;
 mod instance;
-mod kernels;
-mod status;
 pub mod table;
-mod virtual_memory;
 
 pub use adapter::ForeignBackend;
-pub use check::check_table;
+pub use table::check_table;

@@ -1,10 +1,306 @@
-//! Errors of streams: failed tasks, unknown ids, and waits that would never end.
+//! Errors of streams: [`StreamFailure`] has the cause, the task and the skipped tasks.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
-use super::StreamFailure;
+use super::{DriverError, Error, TaskError};
 use crate::base::device::Device;
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
+use crate::base::thread::contain;
+
+/// The cause and the location of a stream's failure.
+///
+/// The failed stream skips users' later tasks. The error ends when a call receives it: a
+/// synchronise of the stream or its device, a wait for a transfer that failed, or the host's access
+/// to a buffer whose last use failed. docs/streams.md lists the calls that end an error.
+///
+/// ```
+/// use accelrt::{Error, FailureCause, StreamError};
+/// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+/// # let device = accelrt::Device::cpu(0);
+/// let (first, second) = (runtime.stream(device)?, runtime.stream(device)?);
+/// first.enqueue(|| Err::<(), _>("a broken file"))?;
+/// second.wait_stream(&first)?;
+/// second.enqueue(|| println!("skipped"))?;
+/// let Err(Error::Stream(StreamError::Failed(failure))) = second.synchronize() else {
+///     panic!("it waited for a failed stream")
+/// };
+/// assert_eq!((failure.device(), failure.stream_id()), (device, second.id()));
+/// assert_eq!((failure.operation(), failure.ticket()), (Some("wait"), 1));
+/// assert_eq!(failure.skipped_count(), 1);
+/// let root = failure.inherited_from().expect("of the first stream");
+/// assert_eq!(root.stream_id(), failure.root().stream_id());
+/// assert!(matches!(root.failure(), FailureCause::Returned(_)));
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct StreamFailure {
+    device: Device,
+    stream_id: u64,
+    operation: Option<&'static str>,
+    /// 0 until the stream fails with this error: tickets begin at 1.
+    ticket: AtomicU64,
+    skipped_count: AtomicU64,
+    cause: FailureCause,
+    inherited_from: Option<Arc<StreamFailure>>,
+    is_raised: AtomicBool,
+    /// True when a call has received this error through a handle and thereby ended it.
+    is_ended: AtomicBool,
+}
+
+/// The reason of a stream's failure: a failed task, a failed wait or a shutdown.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
+#[non_exhaustive]
+pub enum FailureCause {
+    /// The task returned an error.
+    #[error("a task returned an error: {0}")]
+    Returned(#[source] TaskError),
+    /// The task panicked with this message.
+    #[error("a task panicked: {0}")]
+    Panicked(String),
+    /// A checked native function returned a number other than 0.
+    #[error("the native function at {function:#x} returned status {status}")]
+    Status { function: usize, status: i32 },
+    /// The [`Completion`](crate::Completion) of a deferred task was dropped without an outcome.
+    #[error("the completion of a deferred task was dropped unfinished")]
+    Unfinished,
+    /// The backend refused an operation.
+    #[error("{0}")]
+    Backend(#[source] Error),
+    /// The stream waited for an event of a failed stream.
+    #[error("it waited for a failed event")]
+    Inherited,
+    /// The stream was cancelled before the task ran: [`Stream::cancel`](crate::Stream::cancel).
+    #[error("it was cancelled")]
+    StreamCancelled,
+    /// The runtime was shut down before the task ran.
+    #[error("the runtime was shut down first")]
+    Cancelled,
+    /// The stream has dropped the cause, because it has failed more than 16 times since.
+    #[error("the cause was dropped, because the stream has failed more than 16 times since")]
+    Forgotten,
+}
+
+impl StreamFailure {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(
+        device: Device,
+        stream_id: u64,
+        operation: Option<&'static str>,
+        cause: FailureCause,
+    ) -> Arc<Self> {
+        Self::with_origin(device, stream_id, operation, cause, None)
+    }
+
+    fn with_origin(
+        device: Device,
+        stream_id: u64,
+        operation: Option<&'static str>,
+        cause: FailureCause,
+        inherited_from: Option<Arc<Self>>,
+    ) -> Arc<Self> {
+        let cause = match cause {
+            FailureCause::Returned(error) => FailureCause::Returned(shorten_chain(error)),
+            other => other,
+        };
+        let is_cancel = matches!(cause, FailureCause::StreamCancelled);
+        Arc::new(Self {
+            device,
+            stream_id,
+            operation,
+            ticket: AtomicU64::new(0),
+            skipped_count: AtomicU64::new(0),
+            cause,
+            inherited_from,
+            // A cancel was asked for, so a report at exit would tell nothing new.
+            is_raised: AtomicBool::new(is_cancel),
+            is_ended: AtomicBool::new(false),
+        })
+    }
+
+    /// Creates the failure of a stream that waited for an event of a stream with failure `from`.
+    pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {
+        // Refers to the origin, not to `from`: the drop of a long chain would recurse deeply.
+        let origin = Arc::clone(from.inherited_from.as_ref().unwrap_or(from));
+        Self::with_origin(device, stream_id, Some("wait"), FailureCause::Inherited, Some(origin))
+    }
+
+    /// The device of the failed stream.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The id of the failed stream on its device.
+    #[must_use]
+    pub fn stream_id(&self) -> u64 {
+        self.stream_id
+    }
+
+    /// The failed operation, by its name in verbose lines (`"copy"`, `"launch"`, …); `None` for a
+    /// task of the runtime itself.
+    #[must_use]
+    pub fn operation(&self) -> Option<&'static str> {
+        self.operation
+    }
+
+    /// The failed task's ticket on its stream, from 1. Records, waits and synchronises also have
+    /// tickets.
+    #[must_use]
+    pub fn ticket(&self) -> u64 {
+        // Relaxed, here and below: the stream's consumer writes before it retires the task, and
+        // other threads read only after they have seen the task retired.
+        self.ticket.load(Ordering::Relaxed)
+    }
+
+    /// The number of users' tasks that the stream skipped because of this error. Grows until a
+    /// synchronise clears the error.
+    #[must_use]
+    pub fn skipped_count(&self) -> u64 {
+        self.skipped_count.load(Ordering::Relaxed)
+    }
+
+    /// Sets the failed task's ticket. If the error fails its stream again, the first ticket stays.
+    pub(crate) fn set_ticket(&self, ticket: u64) {
+        let _ = self.ticket.compare_exchange(0, ticket, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Counts a task that the stream's consumer retired without running because of this error.
+    pub(crate) fn count_skipped(&self) {
+        self.skipped_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The cause of the failure; [`FailureCause::Inherited`] when the failure came through an
+    /// event. Not named `cause`, because behind an `Arc` this name means the deprecated method of
+    /// `std::error::Error`.
+    #[must_use]
+    pub fn failure(&self) -> &FailureCause {
+        &self.cause
+    }
+
+    /// The original failure, if the stream inherited it through an event.
+    #[must_use]
+    pub fn inherited_from(&self) -> Option<&Arc<StreamFailure>> {
+        self.inherited_from.as_ref()
+    }
+
+    /// The other stream's failure that the root failure's task returned as its error, if any.
+    fn returned(self: &Arc<Self>) -> Option<&Arc<Self>> {
+        match &self.root().cause {
+            FailureCause::Returned(error) => returned_stream_error(error),
+            _ => None,
+        }
+    }
+
+    /// True when the root's cause is a shutdown, not a failed task.
+    #[doc(hidden)]
+    pub fn is_cancellation(&self) -> bool {
+        matches!(self.root().cause, FailureCause::Cancelled)
+    }
+
+    /// Marks this error and its root as raised, so that no report at exit repeats them.
+    pub(crate) fn set_raised(&self) {
+        // Relaxed, here and below: the flag only decides which errors the runtime still reports.
+        self.is_raised.store(true, Ordering::Relaxed);
+        self.root().is_raised.store(true, Ordering::Relaxed);
+    }
+
+    /// True when a call has raised this error or its root.
+    pub(crate) fn is_raised(&self) -> bool {
+        self.is_raised.load(Ordering::Relaxed) || self.root().is_raised.load(Ordering::Relaxed)
+    }
+
+    /// True if a receipt through a handle ends this failure. Cancellations end only at a
+    /// synchronise.
+    pub(crate) fn is_ended_by_receipt(&self) -> bool {
+        let cause = &self.root().cause;
+        let is_cancelled = matches!(cause, FailureCause::StreamCancelled | FailureCause::Cancelled);
+        !is_cancelled && !self.is_permanent()
+    }
+
+    /// True if the failed stream's device is lost. Nothing ends this failure. A stream of another
+    /// device that inherited the failure can still be used after a synchronise.
+    pub(crate) fn is_permanent(&self) -> bool {
+        matches!(
+            &self.root().cause,
+            FailureCause::Backend(Error::Driver(DriverError::DeviceLost { device, .. }))
+                if *device == self.device
+        )
+    }
+
+    /// Marks this error as ended by a receipt. Called under the lock of the stream's errors, after
+    /// the end was enqueued.
+    pub(crate) fn end(&self) {
+        // Relaxed: the lock orders the flag and the end in the queue. The stream's consumer reads
+        // the flag without the lock, and finds the end in the queue later.
+        self.is_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// True after a receipt that ends this error, even before the stream has passed the end.
+    pub(crate) fn is_ended(&self) -> bool {
+        // Relaxed: as in `end`.
+        self.is_ended.load(Ordering::Relaxed)
+    }
+
+    /// The original failure, or this failure if it is not inherited.
+    #[must_use]
+    pub fn root(&self) -> &StreamFailure {
+        self.inherited_from.as_deref().unwrap_or(self)
+    }
+}
+
+impl Drop for StreamFailure {
+    /// Contains a panic in the drop of a user's error: most often the engine drops the failure, and
+    /// its threads must not unwind.
+    fn drop(&mut self) {
+        let cause = std::mem::replace(&mut self.cause, FailureCause::Cancelled);
+        contain(|| drop(cause));
+    }
+}
+
+/// Replaces a returned stream failure by the first failure of its chain. If each task returned the
+/// failure of the task before, the chain would grow, and its display and drop would recurse deeply.
+fn shorten_chain(error: TaskError) -> TaskError {
+    match returned_stream_error(&error).and_then(StreamFailure::returned) {
+        Some(first) => Box::new(Error::Stream(StreamError::Failed(Arc::clone(first)))),
+        None => error,
+    }
+}
+
+/// Finds a stream failure in the error that a task returned: as an [`Error`], as a [`StreamError`]
+/// or as the failure itself.
+fn returned_stream_error(error: &TaskError) -> Option<&Arc<StreamFailure>> {
+    let family = match error.downcast_ref::<Error>() {
+        Some(Error::Stream(family)) => Some(family),
+        _ => error.downcast_ref::<StreamError>(),
+    };
+    match family {
+        Some(StreamError::Failed(error)) => Some(error),
+        Some(StreamError::SeveralFailed { errors, .. }) => errors.first(),
+        _ => error.downcast_ref::<Arc<StreamFailure>>(),
+    }
+}
+
+impl fmt::Display for StreamFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream {} on {} failed: ", self.stream_id, self.device)?;
+        match &self.inherited_from {
+            Some(from) => write!(f, "it waited for an event of a failed stream. {from}"),
+            None => self.cause.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StreamFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let inherited = self.inherited_from.as_deref().map(|from| from as _);
+        self.cause.source().or(inherited)
+    }
+}
 
 /// A failure of a stream's work, or an invalid use of a stream.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -11,13 +11,13 @@ use crate::backend::contract::owned::OwnedStream;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{Error, EventError};
 use crate::engine::event::Event;
-use crate::engine::event::command::Recording;
+use crate::engine::event::handle::Recording;
 use crate::engine::stream::Stream;
+use crate::engine::stream::commands::OperationKind;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::{Identity, StreamCore};
 use crate::engine::stream::enqueue::Unscheduled;
 use crate::engine::stream::lifecycle::Lifecycle;
-use crate::engine::stream::operation::OperationKind;
 use crate::null::{CompletionMode, NullBackend, NullConfig};
 use crate::queue::{Class, Command};
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::base::clock::Clock;
 use crate::base::sync::unmodelled::{AtomicU8, AtomicU64};
 use crate::base::sync::{LockRank, Mutex, Ordering};
-use crate::engine::log::names::NameId;
+use crate::engine::log::context::NameId;
 use crate::engine::log::record::{Label, LogRecord, MemoryAction, OperationKind, RecordKind};
 use crate::engine::log::ring::{ChunkBudget, RingReader, RingWriter, ring};
 

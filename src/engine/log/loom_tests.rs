@@ -6,7 +6,7 @@ use loom::thread;
 
 use crate::base::sync::models::model_without_fences;
 use crate::engine::log::collector::{Keeps, Log, Subscription, Wants};
-use crate::engine::log::names::NameId;
+use crate::engine::log::context::NameId;
 use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
 use crate::engine::log::ring::{CHUNK_RECORDS, ChunkBudget, ring};
 

@@ -12,14 +12,12 @@
 //! Who has to act before the thread goes on subscribes to the source of the events instead, and is
 //! called there.
 //!
-//! * [`record`]: the record, and the operations of tasks
+//! * [`record`]: the record
 //! * [`ring`]: one thread's records, and its protocol
 //! * [`collector`]: rings and subscriptions
 //! * [`immediate`]: subscriptions that are told at once, on the thread of the event
 //! * [`process`]: the log of this process, and each thread's ring in it
-//! * [`names`]: names as numbers
-//! * [`context`]: what a thread's allocations are for
-//! * [`memory_record`]: what an allocator did, as a record
+//! * [`context`]: names as numbers, and what a thread's allocations are for
 //! * [`device_times`]: tasks of drivers, whose times are read later
 
 pub(crate) mod collector;
@@ -28,10 +26,8 @@ pub(crate) mod device_times;
 pub(crate) mod immediate;
 #[cfg(all(test, loom))]
 mod loom_tests;
-pub(crate) mod memory_record;
 #[cfg(all(test, not(loom)))]
 mod model_tests;
-pub(crate) mod names;
 pub mod process;
 pub(crate) mod record;
 pub(crate) mod ring;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use crate::engine::log::collector::{Keeps, Log, Subscription, Taken, ThreadLog, Wants};
-use crate::engine::log::names::NameId;
+use crate::engine::log::context::NameId;
 use crate::engine::log::record::{LogRecord, MemoryAction, OperationKind, RecordKind};
 use crate::engine::log::ring::CHUNK_RECORDS;
 

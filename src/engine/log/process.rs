@@ -2,14 +2,13 @@
 #![expect(unsafe_code, reason = "a thread finds its ring by a pointer to a variable of its own")]
 
 use std::cell::{Cell, OnceCell};
-use std::fmt;
-use std::ptr;
 use std::sync::{Arc, OnceLock};
+use std::{fmt, ptr};
 
 use crate::base::fork;
 use crate::engine::log::collector::{Keeps, Log, Subscription, Taken, ThreadLog, Wants};
+use crate::engine::log::context::NameId;
 use crate::engine::log::device_times;
-use crate::engine::log::names::NameId;
 use crate::engine::log::record::LogRecord;
 
 /// Made by the first subscription.

@@ -1,21 +1,25 @@
 //! The commands of a stream: a user's closure, a wait for another stream, an inherited error.
+//!
+//! # Operations
+//!
+//! A command's type determines its kind and name, so reading them needs no task. Details are
+//! computed before the task runs, for a subscriber that asks for them and for debug assertions.
 
 use std::any::{Any, type_name};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::backend::contract::Backend;
 use crate::backend::contract::owned::OwnedMark;
-use crate::base::blocking::while_blocked;
-use crate::base::contain::contain;
+use crate::backend::contract::{Address, Backend};
 use crate::base::error::{DriverError, Error, FailureCause, StreamFailure, TaskError};
 use crate::base::sync::assert_no_lock_held;
-use crate::engine::log::names::NameId;
+use crate::base::thread::{contain, while_blocked};
+use crate::engine::log::context::NameId;
+pub use crate::engine::log::record::OperationKind;
 use crate::engine::log::record::RecordedSource;
 use crate::engine::stream::context::{Blocker, TaskContext};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::failures::RetainingStream;
-use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Command};
 
 /// What a task returns: a `Result` whose error becomes the stream's error, or a value that is
@@ -261,5 +265,59 @@ impl Command<TaskContext> for Inherit {
 
     fn run(self, context: &mut TaskContext) {
         context.inherit(&self.0);
+    }
+}
+
+/// What logs, profiles and the race detector show of a task.
+#[derive(Clone, Debug, Default)]
+pub struct Details {
+    /// The size of the task's data in bytes; 0 for a task without data.
+    pub bytes: usize,
+    /// The memory that the task is known to use.
+    pub accesses: Vec<MemoryAccess>,
+    /// The point in another stream that the task waits for.
+    pub source: Option<RecordedSource>,
+    /// The address of the C function that the task calls; else 0.
+    pub function: usize,
+    /// The words that this function is called with, among which pointers are.
+    pub words: Vec<u64>,
+    /// The id of the event that the task records; else 0.
+    pub event: u64,
+    /// The name that the program gave.
+    pub name: NameId,
+}
+
+/// One access of a task to memory, as far as the task's creator knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryAccess {
+    /// The first byte.
+    pub address: Address,
+    /// `None` when only the address is known.
+    pub bytes: Option<usize>,
+    /// `None` when the direction is unknown.
+    pub writes: Option<bool>,
+}
+
+impl MemoryAccess {
+    pub(crate) fn read(address: Address, bytes: usize) -> Self {
+        Self { address, bytes: Some(bytes), writes: Some(false) }
+    }
+
+    /// A write of `bytes` bytes.
+    #[must_use]
+    pub fn write(address: Address, bytes: usize) -> Self {
+        Self { address, bytes: Some(bytes), writes: Some(true) }
+    }
+
+    /// True when `other` has the same value in every field that is known here.
+    pub(crate) fn agrees_with(&self, other: &Self) -> bool {
+        self.address == other.address
+            && self.bytes.is_none_or(|bytes| Some(bytes) == other.bytes)
+            && self.writes.is_none_or(|writes| Some(writes) == other.writes)
+    }
+
+    /// An access of unknown size and direction.
+    pub(crate) fn unknown(address: Address) -> Self {
+        Self { address, bytes: None, writes: None }
     }
 }

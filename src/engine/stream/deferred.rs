@@ -16,15 +16,13 @@ use std::sync::Arc;
 use crate::base::error::{FailureCause, Result, StreamFailure, TaskError};
 use crate::base::fork::{self, Inherited};
 use crate::base::sync::assert_no_lock_held;
-use crate::engine::log::names::NameId;
+use crate::engine::log::context::NameId;
 use crate::engine::stream::Stream;
-use crate::engine::stream::commands::{drop_quietly, panic_cause};
+use crate::engine::stream::commands::{Details, OperationKind, drop_quietly, panic_cause};
 use crate::engine::stream::context::{Blocker, TaskContext};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::enqueue::Checked;
-use crate::engine::stream::latch::{Failed, Latch, Outcome};
-use crate::engine::stream::latch_commands::{LatchWaiter, open};
-use crate::engine::stream::operation::{Details, OperationKind};
+use crate::engine::stream::latch::{Failed, Latch, LatchWaiter, Outcome, open};
 use crate::queue::{Class, Command};
 
 /// Finishes a deferred task: see [`Stream::enqueue_deferred`].

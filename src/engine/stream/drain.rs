@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use crate::backend::contract::Turn;
 use crate::base::error::FailureCause;
-use crate::base::stack;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{Ordering, spin_hint, yield_now};
+use crate::base::thread;
 use crate::engine::stream::commands::{catch_panic, drop_quietly, panic_cause};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
@@ -235,7 +235,7 @@ impl StreamCore {
     fn is_for_helpers(&self, class: Class) -> bool {
         match class {
             Class::Internal | Class::User => true,
-            Class::Ffi => !self.batch_state.hints.is_unknown() && stack::has_worker_size(),
+            Class::Ffi => !self.batch_state.hints.is_unknown() && thread::has_worker_size(),
             Class::Blocking => false,
         }
     }

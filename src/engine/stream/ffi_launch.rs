@@ -2,15 +2,16 @@
 #![expect(unsafe_code, reason = "calls functions on the promise of their launch's caller")]
 
 use crate::backend::contract::Address;
-use crate::base::blocking::while_blocked;
 use crate::base::error::{DriverError, Error, FailureCause, Result};
 use crate::base::sync::assert_no_lock_held;
+use crate::base::thread::while_blocked;
 use crate::engine::stream::Stream;
+use crate::engine::stream::commands::{Details, OperationKind};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::enqueue::Checked;
-use crate::engine::stream::operation::{Details, OperationKind};
-use crate::ffi::abi::{self, CallFrame, Frame, Function, ShortFrame};
-use crate::ffi::{Argument, FfiCall, PlacedArguments};
+use crate::ffi::{
+    self, Argument, CallFrame, FfiCall, Frame, Function, PlacedArguments, ShortFrame,
+};
 use crate::queue::{Class, Command, INLINE_BYTES, Pushed};
 
 /// The capability that streams without host functions lack.
@@ -123,7 +124,7 @@ impl Stream {
     #[inline(always)]
     fn push_call<const MARKER: bool>(&self, call: FfiCall) -> Result<u64> {
         let core = self.core();
-        if !core.on_host || !abi::IS_KNOWN {
+        if !core.on_host || !ffi::IS_KNOWN {
             return Err(self.no_ffi_calls());
         }
         if call.is_blocking() {
@@ -184,7 +185,7 @@ impl Stream {
 
     #[cold]
     fn no_ffi_calls(&self) -> Error {
-        let capability = if abi::IS_KNOWN {
+        let capability = if ffi::IS_KNOWN {
             NATIVE_CALLS
         } else {
             "native functions on this processor: its calling convention is unknown"

@@ -1,21 +1,21 @@
 //! Streams of in-order work: the public [`Stream`], and the engine that all kinds share.
 //!
-//! * [`enqueue`], [`direct`]: the entry of every task, and the fast path of a driver's tasks
+//! * [`enqueue`]: the entry of every task, and the fast path of a driver's tasks
 //! * [`core`], [`drain`]: scheduling, parking and resuming, and the consumer's loop
 //! * [`consumer_lock`]: one consumer at a time, no task left behind
 //! * [`waiters`], [`wait`], [`synchronize`]: the list of waiters, how a thread waits, how a
 //!   synchronise ends an error
 //! * [`receipt`]: how a handle of one task, and a pool, end an error
 //! * [`task_future`]: the end of a task as a future
-//! * [`operation`], [`commands`], [`context`]: kinds of tasks, the commands, and the context that
-//!   each one runs with
+//! * [`commands`], [`context`]: kinds of tasks, the commands, and the context that each one runs
+//!   with
 //! * [`ffi_launch`], [`deferred`]: calls of C functions, and tasks that another thread finishes
-//! * [`latch`], [`latch_commands`]: a latch that a parked stream waits for, and its commands
+//! * [`latch`]: a latch that a parked stream waits for, and its commands
 //! * [`failures`], [`marks`], [`scheduling_hints`], [`frames`], [`lifecycle`]: a stream's state
 //! * [`task_report`]: records and reports about each task, while tasks are watched
 //! * [`schedule`]: waiting threads run the streams, in an order that tests choose
-//! * [`refusal`]: tasks for which no worker can be started
-//! * [`internal`]: commands of the runtime itself, accepted in any state of the stream
+//! * [`internal`]: commands of the runtime itself, accepted in any state of the stream; tasks for
+//!   which no worker can be started
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
 //! * [`handle`]: the public types
 
@@ -24,7 +24,6 @@ mod consumer_lock;
 pub(crate) mod context;
 pub(crate) mod core;
 mod deferred;
-pub(crate) mod direct;
 mod drain;
 pub(crate) mod enqueue;
 pub(crate) mod failures;
@@ -34,7 +33,6 @@ mod handle;
 pub(crate) mod internal;
 pub(crate) mod interrupt;
 pub(crate) mod latch;
-pub(crate) mod latch_commands;
 pub(crate) mod lifecycle;
 #[cfg(all(test, not(loom)))]
 mod log_tests;
@@ -43,10 +41,8 @@ pub(crate) mod loom_device;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod marks;
-pub(crate) mod operation;
 pub mod order_watch;
 pub(crate) mod receipt;
-mod refusal;
 pub(crate) mod schedule;
 mod scheduling_hints;
 pub(crate) mod synchronize;

@@ -12,10 +12,9 @@ use crate::base::device::Device;
 use crate::base::error::{Error, Result, RuntimeError};
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicBool;
-use crate::engine::log::context::StackId;
-use crate::engine::log::names::NameId;
+use crate::engine::log::context::{NameId, StackId};
+use crate::engine::stream::commands::{Details, OperationKind};
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::Pushed;
 
 static IS_ON: AtomicBool = AtomicBool::new(false);

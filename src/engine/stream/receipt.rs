@@ -13,10 +13,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::base::error::{Result, StreamFailure};
+use crate::engine::stream::commands::OperationKind;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::enqueue::Unscheduled;
-use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::synchronize::raise;
 use crate::queue::{Class, Command};
 

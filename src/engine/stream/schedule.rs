@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::base::error::Result;
+use crate::engine::stream::commands::OperationKind;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::lifecycle::Lifecycle;
-use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::waiters::Waiter;
 
 /// Chooses which runnable stream goes next. Any thread may call.

@@ -14,24 +14,22 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use crate::base::blocking::while_blocked;
 use crate::base::error::{Error, Result, RuntimeError, StreamError, StreamFailure};
 use crate::base::fork::Inherited;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::base::thread::while_blocked;
 use crate::engine::log::record::RecordKind;
-use crate::engine::stream::commands::catch_panic;
+use crate::engine::stream::commands::{OperationKind, catch_panic};
 use crate::engine::stream::consumer_lock::ConsumerGuard;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::enqueue::{Always, Checked};
 use crate::engine::stream::failures::{RetainingStream, UnraisedErrors};
-use crate::engine::stream::frames;
 use crate::engine::stream::interrupt::Interrupt;
-use crate::engine::stream::operation::OperationKind;
-use crate::engine::stream::order_watch;
 use crate::engine::stream::task_future::TaskFuture;
+use crate::engine::stream::{frames, order_watch};
 use crate::queue::{Class, Command};
 
 /// The errors that the synchronise of one thread will raise. While the synchronise is in progress,

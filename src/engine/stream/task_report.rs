@@ -11,18 +11,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::contract::owned::OwnedMark;
-use crate::base::blocking::while_blocked;
 use crate::base::clock::Clock;
 use crate::base::fork;
+use crate::base::thread::while_blocked;
 use crate::engine::log::collector::{Wants, now, shortened};
 use crate::engine::log::device_times::{self, TimedTask};
 use crate::engine::log::process;
 use crate::engine::log::record::{Label, LogRecord, RecordKind};
+use crate::engine::stream::commands::{Details, OperationKind};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
 use crate::engine::stream::lifecycle::Lifecycle;
-use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Entry};
 
 /// The report about one executed task, for immediate subscriptions.

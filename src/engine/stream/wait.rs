@@ -4,10 +4,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::backend::contract::owned::OwnedMark;
-use crate::base::blocking::{longest_park, while_blocked};
 use crate::base::error::{Error, Result, StreamError};
-use crate::base::sync::Ordering;
-use crate::base::sync::{Sleeper, assert_no_lock_held, park, spin_hint};
+use crate::base::sync::{Ordering, Sleeper, assert_no_lock_held, park, spin_hint};
+use crate::base::thread::{longest_park, while_blocked};
 use crate::engine::log::record::RecordKind;
 use crate::engine::stream::commands::catch_panic;
 use crate::engine::stream::core::StreamCore;

@@ -1,8 +1,12 @@
-//! Indices of free and unmapped blocks, one for each class of a pool.
+//! Indices of blocks: free and unmapped ones by class of a pool, pages by address, and homes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use crate::base::stream_map::StreamMap;
+use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::block::{Block, BlockId, Blocks};
+use crate::memory::allocator::pending::KnownStream;
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::snapshot::PoolClass;
 
@@ -112,5 +116,57 @@ impl Indices {
         self.0.iter().flat_map(move |(pool, indices)| {
             classes.map(|class| (*pool, class, &indices[class as usize]))
         })
+    }
+}
+
+/// The known streams that are checked for each new one.
+const LOOKS: usize = 2;
+
+/// The streams on which blocks were freed, without ended streams whose tasks are done.
+#[derive(Debug, Default)]
+pub(super) struct Homes(StreamMap<KnownStream>);
+
+impl Homes {
+    /// Notes a stream that has used blocks of its own.
+    pub(super) fn note(&mut self, stream: &Arc<StreamCore>) {
+        if self.0.get(stream.key()).is_none() {
+            self.0.extract_if(LOOKS, |_, home| home.progress.is_over());
+            self.0.insert(stream.key(), KnownStream::of(stream));
+        }
+    }
+
+    /// True when a stream has not passed its task `ticket`. A stream that is only a number uses
+    /// nothing after a free.
+    pub(super) fn is_using(&self, stream: u64, ticket: u64) -> bool {
+        ticket > 0 && self.0.get(stream).is_some_and(|home| home.progress.done() < ticket)
+    }
+
+    /// The live stream with a key, if known.
+    pub(super) fn known(&self, key: u64) -> Option<&KnownStream> {
+        self.0.get(key)
+    }
+}
+
+/// All blocks by first address. A lookup finds interior addresses at the same cost.
+#[derive(Debug, Default)]
+pub(super) struct PageMap(BTreeMap<u64, BlockId>);
+
+impl PageMap {
+    pub(super) fn insert(&mut self, address: u64, id: BlockId) {
+        self.0.insert(address, id);
+    }
+
+    pub(super) fn remove(&mut self, address: u64) {
+        let found = self.0.remove(&address);
+        debug_assert!(found.is_some(), "no block began at {address:#x}");
+    }
+
+    pub(super) fn containing(&self, address: u64, blocks: &Blocks) -> Option<BlockId> {
+        let (_, id) = self.0.range(..=address).next_back()?;
+        (address < blocks[*id].end()).then_some(*id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, BlockId)> {
+        self.0.iter().map(|(address, id)| (*address, *id))
     }
 }

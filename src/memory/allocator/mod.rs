@@ -4,34 +4,30 @@
 //! `torch` and `native`, the default, behind one *front*; docs/allocator.md has their interface.
 //!
 //! The front:
-//! * `caching`: the public [`CachingAllocator`], and the steps of a `request`; `cached`: requests
-//!   that must not wait; `allocated`: the result
+//! * `caching`: the public [`CachingAllocator`], and the steps of a `request`; `allocated`: the
+//!   result, and requests that must not wait
 //! * `state`: what the lock guards: both engines, `pending` frees, and the `ledger` that they
 //!   share: settings, `limits`, `pool`, `stats`
 //! * `out_of_memory`, `turn`, `waits`, `sleepers`: the steps of a shortage, and its error
-//! * `source`: the device's memory; `departure`: the way back; `shared`: memory that a device and
+//! * `source`: the device's memory; `release`: the way back; `shared`: memory that a device and
 //!   the host share
 //! * `recorder`, `recording`: what the log is told, and what blocks are for
 //! * `snapshot`: the state as plain values; `invariants`
 //!
-//! Engine `torch`: `block`, `segment`, `free_index`, `page_map`, `homes`; `policy`: its decisions;
+//! Engine `torch`: `block`, `segment`, `free_index`; `policy`: its decisions;
 //! `growth`, `expandable`, `release`: memory from the source and back; `restore`. Engine `native`
 //! has its own folder.
 
 mod allocated;
 mod block;
-mod cached;
 mod caching;
-mod departure;
 mod expandable;
 mod free_index;
 mod growth;
-mod homes;
 mod host;
 #[cfg(test)]
 mod host_tests;
 mod invariants;
-mod known_stream;
 mod ledger;
 mod limits;
 #[cfg(all(test, loom))]
@@ -41,7 +37,6 @@ mod many_streams_tests;
 mod native;
 mod observers;
 mod out_of_memory;
-mod page_map;
 mod pending;
 #[cfg(all(test, not(loom)))]
 mod pending_tests;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use crate::base::fork;
 use crate::base::sync::Ordering;
-use crate::engine::log::context::{self, AllocationContext};
-use crate::engine::log::names::NameId;
+use crate::engine::log::context::{self, AllocationContext, NameId};
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::native::thread_cache::LastUsed;

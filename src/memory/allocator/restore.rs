@@ -12,7 +12,7 @@ use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::expandable::map_pages;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::pending::ALL;
-use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
+use crate::memory::allocator::policy::LEAST_BLOCK_BYTES;
 use crate::memory::allocator::segment::{Owner, Pages, Segment};
 use crate::memory::allocator::snapshot::{BlockInfo, SegmentInfo, Snapshot};
 use crate::memory::allocator::source::Part;

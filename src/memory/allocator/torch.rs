@@ -9,13 +9,10 @@
 use crate::base::size::to_usize;
 use crate::memory::allocator::allocated::{Allocated, Handouts};
 use crate::memory::allocator::block::{Block, BlockId, Blocks, State};
-use crate::memory::allocator::free_index::Indices;
-use crate::memory::allocator::homes::Homes;
+use crate::memory::allocator::free_index::{Homes, Indices, PageMap};
 use crate::memory::allocator::ledger::Ledger;
-use crate::memory::allocator::page_map::PageMap;
 use crate::memory::allocator::pending::UsePoint;
-use crate::memory::allocator::policy::Candidate;
-use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
+use crate::memory::allocator::policy::{Candidate, LEAST_BLOCK_BYTES};
 use crate::memory::allocator::request::Request;
 use crate::memory::allocator::segment::{Owner, Segments};
 

@@ -13,8 +13,7 @@ use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::internal::EmptyTask;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::order_watch::{self, Told, UsedBytes};
-use crate::memory::buffer::allocation::{Access, Allocation, Origin, Refusal};
-use crate::memory::buffer::counted::Counted;
+use crate::memory::buffer::allocation::{Access, Allocation, Counted, Origin, Refusal};
 use crate::memory::buffer::thread_hints;
 use crate::memory::buffer::uses::Task;
 

@@ -14,8 +14,7 @@ use std::sync::Arc;
 use crate::base::stream_map::StreamMap;
 use crate::engine::stream::commands::drop_quietly;
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::latch::Latch;
-use crate::engine::stream::latch_commands::{self, WaitForLatch};
+use crate::engine::stream::latch::{self, Latch, WaitForLatch};
 use crate::memory::buffer::allocation::{Access, Allocation, Refusal};
 use crate::memory::buffer::uses::{AccessedBytes, Use};
 
@@ -191,7 +190,7 @@ impl Drop for HostAccess<'_> {
         drop(state); // before streams resume: a latch may hold the last reference to a stream
         for latch in latches.into_values() {
             // Contains panics: a backend that panics for one stream must not stop the other wakes.
-            drop_quietly(|| latch_commands::open(&latch, Ok(())));
+            drop_quietly(|| latch::open(&latch, Ok(())));
         }
     }
 }

@@ -14,9 +14,7 @@ use std::cell::RefCell;
 use crate::base::device::Device;
 use crate::base::error::Result;
 use crate::engine::stream::Stream;
-use crate::memory::buffer::allocation::Allocation;
-use crate::memory::buffer::allocation::Origin;
-use crate::memory::buffer::counted::LastHandle;
+use crate::memory::buffer::allocation::{Allocation, LastHandle, Origin};
 use crate::memory::buffer::handle::Buffer;
 
 const MAX_VACANT: usize = 64;

@@ -32,7 +32,7 @@ const CONTRACT: [(&str, &str, &str); 2] = [
     (
         "Kernels::",
         "pub unsafe trait Kernels:",
-        include_str!("../../../../src/backend/contract/kernels.rs"),
+        include_str!("../../../../src/backend/contract/capabilities.rs"),
     ),
 ];
 

@@ -115,10 +115,9 @@ mod tests {
     use super::*;
 
     /// The source files that declare the contract's traits.
-    const CONTRACT: [&str; 3] = [
+    const CONTRACT: [&str; 2] = [
         include_str!("../../../../src/backend/contract.rs"),
-        include_str!("../../../../src/backend/contract/virtual_memory.rs"),
-        include_str!("../../../../src/backend/contract/kernels.rs"),
+        include_str!("../../../../src/backend/contract/capabilities.rs"),
     ];
 
     /// Provided methods that the fault backend keeps: they call others, each of which may fail.

@@ -10,8 +10,7 @@ use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::heap::{Heap, HeapId};
 use crate::memory::allocator::native::page_work::IdlePage;
 use crate::memory::allocator::native::piece::Piece;
-use crate::memory::allocator::native::plan::NativePlan;
-use crate::memory::allocator::native::want::{Found, Search};
+use crate::memory::allocator::native::plan::{Found, NativePlan, Search};
 
 impl Native {
     /// True when fewer idle pages may move to a place than it lacks.

@@ -1,6 +1,6 @@
 //! Engine `native`: the least memory for what is in use, in a bounded number of steps.
 //!
-//! * `size_class`, `plan`, `want`: how a request is rounded, and what it needs
+//! * `size_class`, `plan`: how a request is rounded, and what it needs
 //! * `core`: the state; `block`, `tiles`, `tiling` (the blocks of an arena), `free_blocks` by
 //!   `index` (those that are free), `area`, `grid`, `pages` (addresses and mapped pages), `heap`
 //!   (one stream's memory), `slab` (small blocks)
@@ -59,4 +59,3 @@ pub(super) mod tally;
 pub(super) mod thread_cache;
 mod tiles;
 mod tiling;
-mod want;

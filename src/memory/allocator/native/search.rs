@@ -13,8 +13,7 @@ use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId, Listing};
 use crate::memory::allocator::native::grid::Grid;
 use crate::memory::allocator::native::heap::{Arena, HeapId, Kind};
 use crate::memory::allocator::native::index::list_of;
-use crate::memory::allocator::native::plan::Sizes;
-use crate::memory::allocator::native::want::{Cost, Found, Search, Want};
+use crate::memory::allocator::native::plan::{Cost, Found, Search, Sizes, Want};
 
 /// What a search looks for, and how it compares places.
 #[derive(Clone, Copy, Debug)]

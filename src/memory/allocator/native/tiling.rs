@@ -6,8 +6,8 @@ use crate::memory::allocator::native::area::{Area, AreaRange};
 use crate::memory::allocator::native::block::{Block, BlockId, State};
 use crate::memory::allocator::native::core::{Native, units_of};
 use crate::memory::allocator::native::heap::{HeapId, Kind};
+use crate::memory::allocator::native::plan::Found;
 use crate::memory::allocator::native::search::Fit;
-use crate::memory::allocator::native::want::Found;
 
 impl Native {
     /// Adds an area to a heap as one free block; mapped if it is a segment.

@@ -1,11 +1,4 @@
-//! Threads that execute resumed work for driver kinds, in place of the completer.
-//!
-//! Driver kinds execute tasks on the enqueuing thread. Resumed work has no such thread: its
-//! completer may be a worker of another kind or a driver's callback. A callback must not call the
-//! driver, so completers post the work here instead.
-//!
-//! One thread executes all posted work until this thread blocks inside work, for example in a
-//! destructor or in a deferred task that waits for another stream. Another thread then takes over.
+//! What backends of drivers share: threads for resumed work, and types of kernel arguments.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,13 +6,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::backend::contract::{Leftover, Turn, Work};
-use crate::base::blocking::{BlockingHook, set_hook};
+use crate::backend::contract::{Leftover, ParameterClass, Turn, Work};
 use crate::base::device::DeviceKind;
 use crate::base::error::Error;
-use crate::base::signals::with_signals_blocked;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex, Ordering, Sleeper};
+use crate::base::thread::{BlockingHook, set_hook, with_signals_blocked};
 
 /// Polling period of a join.
 const PERIOD: Duration = Duration::from_micros(100);
@@ -230,7 +222,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
-    use crate::base::blocking::while_blocked;
+    use crate::base::thread::while_blocked;
 
     thread_local! {
         /// When true, the next thread start by this thread fails.
@@ -368,5 +360,37 @@ mod tests {
             assert!(is_over.recv_timeout(Duration::from_secs(30)).expect("the test hangs"));
             assert_eq!(resume_threads.shutdown(far_deadline()), Leftover::default());
         }
+    }
+}
+
+/// The class of a parameter that kernels take by value; `Unknown` for all other types.
+#[must_use]
+pub fn class_of_value(type_name: &str) -> ParameterClass {
+    match type_name {
+        "char" | "signed char" => ParameterClass::Signed(1),
+        "short" => ParameterClass::Signed(2),
+        "int" => ParameterClass::Signed(4),
+        "long" => ParameterClass::Signed(8),
+        "uchar" | "unsigned char" => ParameterClass::Unsigned(1),
+        "ushort" | "unsigned short" => ParameterClass::Unsigned(2),
+        "uint" | "unsigned int" | "unsigned" => ParameterClass::Unsigned(4),
+        "ulong" | "unsigned long" => ParameterClass::Unsigned(8),
+        "float" => ParameterClass::Float(4),
+        "double" => ParameterClass::Float(8),
+        _ => ParameterClass::Unknown, // `half`, vectors, structures, images
+    }
+}
+
+#[cfg(test)]
+mod opencl_c_tests {
+    use super::*;
+
+    #[test]
+    fn unsigned_types_have_two_spellings_and_vectors_are_unknown() {
+        for (short, long) in [("uchar", "unsigned char"), ("uint", "unsigned int")] {
+            assert_eq!(class_of_value(short), class_of_value(long));
+        }
+        assert_eq!(class_of_value("float4"), ParameterClass::Unknown);
+        assert_eq!(class_of_value("long"), ParameterClass::Signed(8));
     }
 }

@@ -1,16 +1,22 @@
-//! A library that brings a kind: opened, its table checked, its kind registered.
+//! L3, kinds from outside: libraries with a table of functions, and the variable that names them.
+//!
+//! A library exports `accelrt_backend_table`, as `include/accelrt_backend.h` says. It is opened
+//! once and never closed. The faces load what `ACCELRT_KINDS` names before they make the process's
+//! runtime; a Rust program opens a [`KindLibrary`] itself.
 #![expect(unsafe_code, reason = "calls the function that a library exports")]
 
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::backend::contract::Backend;
 use crate::backend::foreign::table::{ABI_VERSION, BackendTable};
 use crate::backend::foreign::{ForeignBackend, check_table};
 use crate::backend::registry::register_backend;
+use crate::base::config;
+use crate::base::config::KINDS_REFUSED;
 use crate::base::device::DeviceKind;
 use crate::base::dylib::Library;
-use crate::base::error::{DeviceError, Error, Result};
+use crate::base::error::{ConfigError, DeviceError, Error, Result};
 
 /// What a library exports.
 const SYMBOL: &str = "accelrt_backend_table";
@@ -97,7 +103,7 @@ unsafe impl Send for KindLibrary {}
 // SAFETY: as above.
 unsafe impl Sync for KindLibrary {}
 
-pub(super) fn refused(library: &str, reason: String) -> Error {
+fn refused(library: &str, reason: String) -> Error {
     let library = match library {
         "" => "The table of functions".to_owned(),
         path => format!("Library {path}"),
@@ -112,4 +118,55 @@ pub(super) fn refused(library: &str, reason: String) -> Error {
 pub unsafe fn register_table(table: *const c_void) -> Result<DeviceKind> {
     // SAFETY: the caller promises that it is a table.
     unsafe { KindLibrary::of_table("", table) }?.register()
+}
+
+const VARIABLE: &str = "ACCELRT_KINDS";
+
+/// What the first call came to.
+static LOADED: OnceLock<Result<()>> = OnceLock::new();
+
+/// Loads the kinds that `ACCELRT_KINDS` names, once a process. Without the variable it does
+/// nothing.
+///
+/// The Python module calls it at its import. A program calls it before the first use of the
+/// process's runtime. Fails as [`KindLibrary::open`], when a name is not that of the library's
+/// kind, and when the variable is malformed; later calls, and the first
+/// use of the process's runtime, fail with the same error.
+pub fn load_environment() -> Result<()> {
+    let load = || {
+        let loaded = config::setting(VARIABLE).map_or(Ok(()), |value| load_all(&value));
+        loaded.inspect_err(|error| _ = KINDS_REFUSED.set(error.clone()))
+    };
+    LOADED.get_or_init(load).clone()
+}
+
+fn load_all(value: &str) -> Result<()> {
+    for entry in value.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        let (name, path) = entry.split_once('=').ok_or_else(|| malformed(value))?;
+        if name.is_empty() || path.is_empty() {
+            return Err(malformed(value));
+        }
+        load(name, path)?;
+    }
+    Ok(())
+}
+
+fn load(name: &str, path: &str) -> Result<DeviceKind> {
+    // SAFETY: who sets the variable vouches for the library, as for every one that a process loads
+    // by its environment.
+    let library = unsafe { KindLibrary::open(path) }?;
+    let found = library.kind();
+    if found.name() != name {
+        let reason = format!("its kind is {found}, and {VARIABLE} calls it {name}");
+        return Err(refused(path, reason));
+    }
+    library.register()
+}
+
+fn malformed(value: &str) -> Error {
+    Error::Config(ConfigError::InvalidSetting {
+        name: VARIABLE,
+        value: value.to_owned(),
+        allowed: "NAME=LIBRARY, several with commas between",
+    })
 }
