@@ -201,6 +201,8 @@ fn with_held_ranks(check: impl FnOnce(&mut Vec<LockRank>)) {
 }
 
 fn note_acquisition(rank: LockRank) {
+    // A thread that the child lacks may hold the lock for ever.
+    debug_assert!(!crate::base::fork::is_child(), "lock {rank:?} taken in a forked child");
     with_held_ranks(|held| {
         if let Some(last) = held.last() {
             assert!(*last < rank, "lock {rank:?} taken while {last:?} is held: wrong order");

@@ -1,20 +1,13 @@
-//! Allocated blocks: address, size and owner; and requests that must not wait.
+//! Allocated blocks: address, size, and a handle that says which engine frees them.
 #![expect(unsafe_code, reason = "a block is freed once, also where its owner is shared")]
 
 use std::fmt;
-use std::sync::Arc;
 
 use crate::base::device::Device;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
-use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::block::{Block, BlockId};
-use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::native::handle::{Handle, Held, Untagged};
-use crate::memory::allocator::native::thread_cache::LastUsed;
-use crate::memory::allocator::request::Request;
-use crate::memory::allocator::torch::Plan;
 
 /// A block that was handed out: the right to its memory, and to free it once.
 ///
@@ -238,45 +231,6 @@ mod tests {
         for number in 0..400 {
             let handout = allocators[usize::from(number % 3 == 0)].next();
             assert!(handout > 0 && seen.insert(handout), "{handout} was given out before");
-        }
-    }
-}
-
-impl CachingAllocator {
-    /// As [`CachingAllocator::allocate_unless`], from free memory alone. `None`, with nothing
-    /// changed, when the request would have to ask the device or wait.
-    #[inline(always)]
-    pub(crate) fn allocate_cached(
-        &self,
-        request: Request,
-        home: &Arc<StreamCore>,
-    ) -> Option<Allocated> {
-        if let Some(block) = self.caches.take(LastUsed::get(), &request) {
-            return Some(block);
-        }
-        self.search_shared(&request, home)
-    }
-
-    #[cold]
-    fn search_shared(&self, request: &Request, home: &Arc<StreamCore>) -> Option<Allocated> {
-        if request.bytes == 0 {
-            return Some(Allocated::default());
-        }
-        let is_noted = self.begin_noting();
-        let found = self.search_engines(request, home);
-        if is_noted {
-            LastUsed::forget_under_tag();
-        }
-        found
-    }
-
-    #[inline(always)]
-    fn search_engines(&self, request: &Request, home: &Arc<StreamCore>) -> Option<Allocated> {
-        // While searches are counted, a request that fails here would count twice.
-        let plan = |ledger: &Ledger| (!ledger.is_collecting()).then(|| Plan::of(request, ledger));
-        match self.unless_native(request, plan) {
-            None => self.take_native_ready(request, home),
-            Some(plan) => self.search(&plan??),
         }
     }
 }

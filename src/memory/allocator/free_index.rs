@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::stream_map::StreamMap;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::block::{Block, BlockId, Blocks};
-use crate::memory::allocator::pending::KnownStream;
+use crate::memory::allocator::known_stream::KnownStream;
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::snapshot::PoolClass;
 

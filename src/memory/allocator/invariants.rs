@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::base::fork;
 use crate::base::size::to_usize;
-use crate::memory::allocator::block::{BlockId, State};
+use crate::memory::allocator::block::{BlockId, Segment, State};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::pool::Pools;
-use crate::memory::allocator::segment::Segment;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};

@@ -4,8 +4,8 @@
 //! `torch` and `native`, the default, behind one *front*; docs/allocator.md has their interface.
 //!
 //! The front:
-//! * `caching`: the public [`CachingAllocator`], and the steps of a `request`; `allocated`: the
-//!   result, and requests that must not wait
+//! * `caching`: the public [`CachingAllocator`], and the steps of a `request`; `cached`: requests
+//!   that must not wait; `allocated`: the result
 //! * `state`: what the lock guards: both engines, `pending` frees, and the `ledger` that they
 //!   share: settings, `limits`, `pool`, `stats`
 //! * `out_of_memory`, `turn`, `waits`, `sleepers`: the steps of a shortage, and its error
@@ -14,12 +14,13 @@
 //! * `recorder`, `recording`: what the log is told, and what blocks are for
 //! * `snapshot`: the state as plain values; `invariants`
 //!
-//! Engine `torch`: `block`, `segment`, `free_index`; `policy`: its decisions;
+//! Engine `torch`: `block`, `free_index`; `policy`: its decisions;
 //! `growth`, `expandable`, `release`: memory from the source and back; `restore`. Engine `native`
 //! has its own folder.
 
 mod allocated;
 mod block;
+mod cached;
 mod caching;
 mod expandable;
 mod free_index;
@@ -28,6 +29,7 @@ mod host;
 #[cfg(test)]
 mod host_tests;
 mod invariants;
+mod known_stream;
 mod ledger;
 mod limits;
 #[cfg(all(test, loom))]
@@ -47,7 +49,6 @@ pub(crate) mod recording;
 mod release;
 mod request;
 pub(crate) mod restore;
-mod segment;
 mod shared;
 mod sleepers;
 pub mod snapshot;

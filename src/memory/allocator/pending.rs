@@ -15,6 +15,7 @@ use crate::base::sync::assert_no_lock_held;
 use crate::engine::frontier::Progress;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::block::BlockId;
+use crate::memory::allocator::known_stream::KnownStream;
 use crate::memory::allocator::native::piece::Piece;
 
 /// The last task of a stream that uses a block.
@@ -202,18 +203,5 @@ impl Holder {
 impl Drop for Holder {
     fn drop(&mut self) {
         assert_no_lock_held();
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct KnownStream {
-    pub(super) progress: Arc<Progress>,
-    /// For waits only: the counter says how far the stream is, even after its end.
-    pub(super) core: Weak<StreamCore>,
-}
-
-impl KnownStream {
-    pub(super) fn of(stream: &Arc<StreamCore>) -> Self {
-        Self { progress: Arc::clone(&stream.progress), core: Arc::downgrade(stream) }
     }
 }

@@ -11,12 +11,11 @@ use std::thread;
 
 use crate::engine::log::record::MemoryAction;
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::block::{BlockId, State};
+use crate::memory::allocator::block::{BlockId, Owner, State};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::recorder::Place;
-use crate::memory::allocator::segment::Owner;
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::source::{Departing, Part};
 use crate::memory::allocator::torch::{Plan, Torch};
@@ -218,10 +217,10 @@ mod tests {
     use crate::base::config::AllocatorConfig;
     use crate::base::device::{Device, DeviceKind};
     use crate::base::size::MIB;
+    use crate::memory::allocator::block::Owner;
     use crate::memory::allocator::ledger::Purpose;
     use crate::memory::allocator::pool::PoolOptions;
     use crate::memory::allocator::request::Request;
-    use crate::memory::allocator::segment::Owner;
     use crate::null::{NullBackend, NullConfig};
 
     #[test]

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::Device;
 use crate::base::size::to_usize;
-use crate::memory::allocator::block::{Block, BlockId, State};
+use crate::memory::allocator::block::{Block, BlockId, Owner, State};
 use crate::memory::allocator::ledger::{Ledger, Purpose};
 use crate::memory::allocator::native::cell::Counted;
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::pending::{ALL, Freed, Holder, LOOKS, Pending, UsePoint, Wanted};
 use crate::memory::allocator::recorder::Place;
-use crate::memory::allocator::segment::Owner;
 use crate::memory::allocator::torch::Torch;
 
 /// The parts are described in the head of this file.

@@ -265,6 +265,11 @@ impl Values {
     }
 }
 
+/// The value of a parameter, in memory that is never freed; `handle` is the one that it points to.
+pub(crate) fn value_of(parameter: &Parameter, handle: Option<u64>) -> u64 {
+    Box::leak(Box::new(Values::new())).value_of(parameter, handle)
+}
+
 /// Numbers next to a handle, and some further away.
 fn derived(handle: u64, numbers: &mut Numbers) -> Vec<u64> {
     let steps = [GENERATION, 2 * GENERATION].map(u64::cast_signed);

@@ -4,8 +4,11 @@
 //! user builds it; one C program with all tests is linked to it, strictly compiled, and runs each
 //! test in a process of its own, plainly and under the address sanitizer. So do the examples.
 
+#[path = "../../../../tests/common/child.rs"]
+mod child;
 #[path = "../../../accelrt-opencl/tests/fake_opencl/library.rs"]
 mod fake_opencl;
+mod forked;
 mod handles;
 mod library;
 #[path = "../../../../tests/common/numbers.rs"]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::process::Command;
 
-use crate::handles::{Function, Header, NOUNS, OK, Parameter, create};
+use crate::handles::{Function, Header, NOUNS, OK, Parameter, create, value_of};
 use crate::library::run as run_program;
 
 /// Room for the largest struct, and for an array of four elements.
@@ -68,12 +68,12 @@ fn each_bytes(function: &Function) -> u64 {
 }
 
 /// A live handle of each type, with data for every output.
-struct World {
+pub(crate) struct World {
     handles: BTreeMap<&'static str, u64>,
 }
 
 impl World {
-    fn new(header: &Header) -> Self {
+    pub(crate) fn new(header: &Header) -> Self {
         let mut made = Vec::new();
         for noun in NOUNS {
             create(header, noun, &mut made);
@@ -93,10 +93,18 @@ impl World {
     /// An argument that is right.
     fn valid(&self, header: &Header, function: &Function, parameter: &Parameter) -> u64 {
         let (kind, name) = (parameter.0.as_str(), parameter.1.as_str());
-        if let Some(noun) = header.noun_of(parameter) {
-            return self.handles[noun];
+        let handle = header.noun_of(parameter).map(|noun| self.handles[noun]);
+        if kind.starts_with("const accelrt_") || kind == "double" {
+            return value_of(parameter, handle); // a struct, or a number
+        }
+        if let Some(handle) = handle {
+            return handle;
         }
         match (kind, name) {
+            ("accelrt_task_function" | "accelrt_start_function", _) => value_of(parameter, None),
+            ("const char *", _) if function.name == "memory_set_settings" => {
+                address_of(c"max_split_size_mb:64")
+            }
             ("const char *", "options") | ("void *" | "accelrt_drop_function", _) => 0,
             ("const char *", _) if function.name == "setting_get" => {
                 address_of(c"ACCELRT_CPU_DEVICES")
@@ -109,9 +117,23 @@ impl World {
             (_, "each_bytes") => each_bytes(function),
             (_, "capacity") => CAPACITY,
             (_, "bytes") => BUFFER_BYTES,
-            ("accelrt_device" | "int32_t" | "uint32_t" | "int64_t" | "uint64_t" | "size_t", _) => 0,
+            (
+                "accelrt_device" | "uint8_t" | "int32_t" | "uint32_t" | "int64_t" | "uint64_t"
+                | "size_t",
+                _,
+            ) => 0,
             (other, name) => panic!("no line here has a value for {other} {name}"),
         }
+    }
+
+    /// Calls a function with arguments that are right; returns its status.
+    pub(crate) fn call(&self, header: &Header, function: &Function) -> i32 {
+        let argument = |parameter: &Parameter| match is_output(header, parameter) {
+            true => 0, // `check` has a place
+            false => self.valid(header, function, parameter),
+        };
+        let arguments: Vec<u64> = function.parameters.iter().map(argument).collect();
+        check(header, function, &arguments, &[], PLACE_BYTES as u64)
     }
 
     /// Values that a function should refuse for a parameter, or that it may accept.

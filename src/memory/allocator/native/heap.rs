@@ -13,12 +13,12 @@ use crate::base::stream_map::Mixer;
 use crate::base::table::{Id, Table};
 use crate::engine::frontier::{Ended, Point};
 use crate::engine::stream::core::StreamCore;
+use crate::memory::allocator::known_stream::KnownStream;
 use crate::memory::allocator::native::area::AreaId;
 use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId, Listing};
 use crate::memory::allocator::native::index::{Index, list_of};
 use crate::memory::allocator::native::size_class::CLASS_COUNT;
 use crate::memory::allocator::native::slab::SlabId;
-use crate::memory::allocator::pending::KnownStream;
 use crate::memory::allocator::pool::PoolId;
 use crate::memory::allocator::snapshot::PoolClass;
 
