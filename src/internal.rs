@@ -24,6 +24,7 @@ pub use crate::base::spin::SpinMutex;
 pub use crate::base::stream_map::Mixer;
 pub use crate::base::sync::LockRank;
 pub use crate::base::sync::Mutex;
+pub use crate::base::sync::MutexGuard;
 pub use crate::base::sync::Sleeper;
 pub use crate::base::sync::assert_no_lock_held;
 pub use crate::base::sync::park;

@@ -10,6 +10,8 @@ pub use allocator::{AllocatorConfig, AllocatorSettings, PolicyName, recorded_set
 
 use crate::base::device::DeviceKind;
 use crate::base::error::{ConfigError, Error, Result};
+#[cfg(not(loom))]
+use crate::base::fork;
 use crate::base::size;
 #[cfg(not(loom))]
 use crate::base::sync::LockRank;
@@ -271,10 +273,15 @@ pub fn set_setting(name: &str, value: Option<&str>) -> bool {
 }
 
 /// Reads a setting: what the program has set, else the variable.
+///
+/// In a forked child it is the variable, if a thread of the parent set a setting at the fork.
 pub fn setting(name: &'static str) -> Option<String> {
     #[cfg(not(loom))]
-    if let Some(set) = SETTINGS.lock().get(name) {
-        return Some(set.clone());
+    {
+        let settings = if fork::is_child() { SETTINGS.try_lock() } else { Some(SETTINGS.lock()) };
+        if let Some(set) = settings.and_then(|settings| settings.get(name).cloned()) {
+            return Some(set);
+        }
     }
     variable(name)
 }

@@ -9,10 +9,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Once, OnceLock};
 
 use crate::base::error::{Error, Result, RuntimeError};
-use crate::base::sync::Ordering;
-use crate::base::sync::unmodelled::AtomicBool;
+use crate::base::sync::{IS_FORKED_CHILD, Ordering, is_forked_child};
 
-static IS_CHILD: AtomicBool = AtomicBool::new(false);
 /// Called in a child as well, on the thread that forked: only stores.
 pub(crate) static ON_CHILD: OnceLock<fn()> = OnceLock::new();
 
@@ -32,15 +30,15 @@ pub fn watch() {
 }
 
 extern "C" fn in_child() {
-    // Relaxed, here and below: the child has one thread, and threads that it starts see the store.
-    IS_CHILD.store(true, Ordering::Relaxed);
+    // Relaxed: the child has one thread, and threads that it starts see the store.
+    IS_FORKED_CHILD.store(true, Ordering::Relaxed);
     ON_CHILD.get().copied().unwrap_or(|| ())();
 }
 
 /// True in a child whose parent had initialised the runtime.
 #[inline]
 pub fn is_child() -> bool {
-    IS_CHILD.load(Ordering::Relaxed)
+    is_forked_child()
 }
 
 /// Fails with [`RuntimeError::BadFork`] in a forked child.

@@ -201,8 +201,6 @@ fn with_held_ranks(check: impl FnOnce(&mut Vec<LockRank>)) {
 }
 
 fn note_acquisition(rank: LockRank) {
-    // A thread that the child lacks may hold the lock for ever.
-    debug_assert!(!crate::base::fork::is_child(), "lock {rank:?} taken in a forked child");
     with_held_ranks(|held| {
         if let Some(last) = held.last() {
             assert!(*last < rank, "lock {rank:?} taken while {last:?} is held: wrong order");
@@ -229,6 +227,20 @@ pub fn assert_no_lock_held() {
     with_held_ranks(|held| {
         assert!(held.is_empty(), "held across a user's function or a wait: {held:?}");
     });
+}
+
+/// True in a forked child whose parent had initialised the runtime; [`fork`](crate::base::fork)
+/// sets it.
+#[cfg(not(loom))]
+pub(super) static IS_FORKED_CHILD: AtomicBool = AtomicBool::new(false);
+
+#[inline]
+pub(super) fn is_forked_child() -> bool {
+    // Relaxed: the child has one thread, and threads that it starts see the store.
+    #[cfg(not(loom))]
+    return IS_FORKED_CHILD.load(Ordering::Relaxed);
+    #[cfg(loom)]
+    return false;
 }
 
 // The standard library's mutex, because it works in a forked child. A mutex that parks threads in
@@ -261,7 +273,12 @@ impl<T> Mutex<T> {
     }
 
     /// Locks; blocks while another thread holds the lock.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, in a forked child: a thread that the child lacks may hold the lock.
     pub fn lock(&self) -> MutexGuard<'_, T> {
+        debug_assert!(!is_forked_child(), "lock {:?} taken in a forked child", self.rank);
         note_acquisition(self.rank);
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         MutexGuard { rank: self.rank, inner }

@@ -284,7 +284,7 @@ impl Runtime {
     /// Applies new settings to later requests of all allocators except
     /// [separate](Runtime::separate_allocator) ones. A setting that the text does not name gets its
     /// default or stays unchanged: see [`AllocatorConfig::followed_by`]. A malformed text is an
-    /// error and changes no setting.
+    /// error and changes no setting. Fails in a forked child.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -294,6 +294,7 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn set_allocator_settings(&self, settings: &str) -> Result<()> {
+        fork::check()?;
         let known = {
             let mut allocators = self.inner.allocators.lock();
             allocators.settings = allocators.settings.followed_by(settings)?;

@@ -232,7 +232,8 @@ impl Runtime {
 impl Runtime {
     /// Calls `observer` with each out-of-memory error of this runtime's allocators, on the
     /// requesting thread and without a lock. Returns the id for [`Runtime::remove_oom_observer`].
-    /// Errors inside an observer, of the host heap and of separate allocators are not reported.
+    /// Errors inside an observer, of the host heap and of separate allocators are not reported. In a
+    /// forked child nothing is reported.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -251,36 +252,45 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn add_oom_observer(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
-        self.shortages().subscribe(observer)
+        self.shortages().map_or(NO_SUBSCRIBER, |all| all.subscribe(observer))
     }
 
     /// Removes an observer by the id that [`Runtime::add_oom_observer`] returned. An unknown id has
     /// no effect.
     pub fn remove_oom_observer(&self, id: u64) {
-        self.shortages().unsubscribe(id);
+        if let Some(all) = self.shortages() {
+            all.unsubscribe(id);
+        }
     }
 
     /// Asks `reclaimer` for memory before a request of this runtime's allocators fails, as
     /// [`add_reclaimer`](crate::CachingAllocator::add_reclaimer) of an allocator. Returns the id
     /// for [`Runtime::remove_reclaimer`].
     pub fn add_reclaimer(&self, reclaimer: impl Fn(&Error) -> bool + Send + Sync + 'static) -> u64 {
-        self.reclaimers().subscribe(reclaimer)
+        self.reclaimers().map_or(NO_SUBSCRIBER, |all| all.subscribe(reclaimer))
     }
 
     /// Removes a reclaimer by the id that [`Runtime::add_reclaimer`] returned. An unknown id has no
     /// effect.
     pub fn remove_reclaimer(&self, id: u64) {
-        self.reclaimers().unsubscribe(id);
+        if let Some(all) = self.reclaimers() {
+            all.unsubscribe(id);
+        }
     }
 
-    fn reclaimers(&self) -> Arc<Immediate<Error, bool>> {
-        Arc::clone(&self.inner.allocators.lock().reclaimers)
+    /// `None` in a forked child, where a thread that the child lacks may hold the lock.
+    fn reclaimers(&self) -> Option<Arc<Immediate<Error, bool>>> {
+        (!fork::is_child()).then(|| Arc::clone(&self.inner.allocators.lock().reclaimers))
     }
 
-    fn shortages(&self) -> Arc<Immediate<Error>> {
-        Arc::clone(&self.inner.allocators.lock().shortages)
+    /// As [`Runtime::reclaimers`].
+    fn shortages(&self) -> Option<Arc<Immediate<Error>>> {
+        (!fork::is_child()).then(|| Arc::clone(&self.inner.allocators.lock().shortages))
     }
 }
+
+/// The id that an observer or a reclaimer gets in a forked child, where it is never called.
+const NO_SUBSCRIBER: u64 = u64::MAX;
 
 /// Makes allocators tell the log what they do, until the drop. Requests and frees take the slow
 /// path meanwhile.

@@ -4,6 +4,7 @@
 use std::mem::MaybeUninit;
 
 use accelrt::Event;
+use accelrt::internal::fork;
 
 use crate::arguments::place;
 use crate::device::limit;
@@ -36,6 +37,7 @@ pub extern "C" fn accelrt_event_create(
     event: Option<&mut MaybeUninit<*mut CEvent>>,
 ) -> Status {
     guard(|| {
+        fork::check()?;
         let to = place(event, "event")?;
         let event = if is_timed == 0 { Event::new() } else { Event::timed() };
         to.write(to_pointer(EVENTS.insert(event)?));

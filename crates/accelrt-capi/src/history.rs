@@ -172,6 +172,7 @@ pub unsafe extern "C" fn accelrt_history_get_events(
     dropped_count: Option<&mut MaybeUninit<u64>>,
 ) -> Status {
     guard(|| {
+        fork::check()?;
         let history = HISTORIES.get(of_pointer(history))?;
         let known = history.events(device.device()?);
         let fitting: Vec<_> = known.iter().take(capacity).map(CMemoryEvent::of).collect();

@@ -4,6 +4,7 @@
 use std::ffi::{CString, c_char, c_void};
 use std::mem::MaybeUninit;
 
+use accelrt::internal::fork;
 use accelrt::{Error, MemoryError};
 
 use crate::arguments::{null, place};
@@ -60,6 +61,7 @@ pub unsafe extern "C" fn accelrt_observer_create(
 ) -> Status {
     let owned = Shared(Owned { data, drop });
     guard(|| {
+        fork::check()?;
         let to = place(observer, "observer")?;
         let run = run.ok_or_else(|| null("run"))?;
         let tell = move |error: &Error| {

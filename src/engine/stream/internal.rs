@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::backend::contract::owned::OwnedMark;
 use crate::base::error::{DriverError, Error, FailureCause, Result, RuntimeError};
+use crate::base::fork;
 use crate::base::sync::yield_now;
 use crate::base::thread::while_blocked;
 use crate::engine::stream::commands::{
@@ -108,12 +109,13 @@ impl StreamCore {
     }
 
     /// True when only markers are left in the queue. Markers do not count as work, so a thread that
-    /// waited for the last task finds the stream done.
+    /// waited for the last task finds the stream done. In a forked child markers count as work.
     pub fn is_drained(&self) -> bool {
         // Reads the consumer's counter first, so that a task enqueued meanwhile counts as pending.
         let retired = self.progress.retired();
         let pushed = self.pushed();
-        pushed <= retired || self.markers.lock().has_only_markers(retired, pushed)
+        pushed <= retired
+            || !fork::is_child() && self.markers.lock().has_only_markers(retired, pushed)
     }
 
     /// Places a mark on a driver stream behind all work submitted so far.

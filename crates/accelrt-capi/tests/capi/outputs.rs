@@ -94,7 +94,7 @@ impl World {
     fn valid(&self, header: &Header, function: &Function, parameter: &Parameter) -> u64 {
         let (kind, name) = (parameter.0.as_str(), parameter.1.as_str());
         let handle = header.noun_of(parameter).map(|noun| self.handles[noun]);
-        if kind.starts_with("const accelrt_") || kind == "double" {
+        if kind.starts_with("const accelrt_") || ["double", "const size_t *"].contains(&kind) {
             return value_of(parameter, handle); // a struct, or a number
         }
         if let Some(handle) = handle {

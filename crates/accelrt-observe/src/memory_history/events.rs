@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use accelrt::allocator::snapshot::{TraceAction, TraceEntry};
 use accelrt::internal::{
     Keeps, LockRank, MemoryAction, MemoryRecord, MemoryWatch, Moment, Mutex, ProcessSubscription,
-    StackId, Taken, Wants, process_log as process,
+    StackId, Taken, Wants, fork, process_log as process,
 };
 use accelrt::{CachingAllocator, Device, PoolId, Runtime};
 
@@ -98,6 +98,9 @@ impl MemoryHistory {
 
     /// Forgets the events so far.
     pub fn clear(&self) {
+        if fork::is_child() {
+            return; // a thread that the child lacks may hold the lock
+        }
         let mut collected = self.collected.lock();
         drop(self.subscription.take());
         *collected = Collected::default();
@@ -127,6 +130,9 @@ impl MemoryHistory {
         &self,
         allocators: &[&CachingAllocator],
     ) -> (Vec<(Moment, Vec<MemoryEvent>)>, u64) {
+        if fork::is_child() {
+            return (Vec::new(), 0);
+        }
         static MARKERS: AtomicU64 = AtomicU64::new(1);
         let taken: Vec<_> = allocators
             .iter()
@@ -165,8 +171,11 @@ impl MemoryHistory {
         (moments, num_lost)
     }
 
-    /// Calls `with` with all records up to now.
+    /// Calls `with` with all records up to now; with none in a forked child.
     fn collect<T>(&self, with: impl FnOnce(&Collected) -> T) -> T {
+        if fork::is_child() {
+            return with(&Collected::default());
+        }
         let mut collected = self.collected.lock();
         collected.add(&self.subscription.take());
         collected.limit(self.most_events);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use accelrt::internal::{
-    Keeps, LockRank, LogRecord, Mutex, ProcessSubscription, RecordKind, Wants,
+    Keeps, LockRank, LogRecord, Mutex, ProcessSubscription, RecordKind, Wants, fork,
     process_log as process,
 };
 
@@ -55,6 +55,9 @@ impl RangeHistory {
     /// The ranges that are kept, by their begin.
     #[must_use]
     pub fn ranges(&self) -> Vec<PassedRange> {
+        if fork::is_child() {
+            return Vec::new(); // a thread that the child lacks may hold the lock
+        }
         let mut kept = self.kept.lock();
         let taken = self.subscription.take();
         kept.extend(taken.records.iter().filter(|record| record.kind == RecordKind::Range));

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use accelrt::Runtime;
 use accelrt::internal::order_watch::{OrderWatcher, Told, WatchedEnqueue};
 use accelrt::internal::{
-    AllocationContext, LockRank, Mutex, NameId, Place, StreamCore, TaskWatch, UsedBytes,
-    order_watch,
+    AllocationContext, LockRank, Mutex, MutexGuard, NameId, Place, StreamCore, TaskWatch,
+    UsedBytes, fork, order_watch,
 };
 
 use crate::sanitizer::detector::{Detector, HAS_NEWS};
@@ -38,6 +38,11 @@ fn thread_name() -> NameId {
     })
 }
 
+/// All watches. `None` in a forked child, where a thread that the child lacks may hold the lock.
+fn watches() -> Option<MutexGuard<'static, Vec<Watched>>> {
+    (!fork::is_child()).then(|| WATCHES.lock())
+}
+
 struct Watched {
     id: u64,
     runtime: u64,
@@ -49,7 +54,7 @@ struct Watcher;
 
 /// Tells the detectors of one runtime; without one, of all.
 fn tell_all(runtime: Option<u64>, mut tell: impl FnMut(&mut Detector)) {
-    let mut watches = WATCHES.lock();
+    let Some(mut watches) = watches() else { return };
     let is_one = |watched: &&mut Watched| runtime.is_none_or(|it| it == watched.runtime);
     let of_it = watches.iter_mut().filter(is_one);
     of_it.for_each(|watched| tell(&mut watched.detector));
@@ -62,7 +67,10 @@ impl OrderWatcher for Watcher {
 
     fn enqueue(&self, task: WatchedEnqueue<'_>, push: &mut dyn FnMut() -> u64) {
         let runtime = task.stream.lifecycle.runtime;
-        let mut watches = WATCHES.lock();
+        let Some(mut watches) = watches() else {
+            push();
+            return;
+        };
         let ticket = push(); // under the lock: what the task itself does is told of later
         let of_it = watches.iter_mut().filter(|watched| watched.runtime == runtime);
         of_it.for_each(|watched| watched.detector.enqueue(&task, ticket));
@@ -127,7 +135,9 @@ impl Sanitizer {
     pub fn begin(runtime: &Runtime) -> Self {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed); // only uniqueness matters
         let detector = Detector::default();
-        WATCHES.lock().push(Watched { id, runtime: runtime.id(), detector });
+        if let Some(mut watches) = watches() {
+            watches.push(Watched { id, runtime: runtime.id(), detector });
+        }
         order_watch::switch(&Watcher, true);
         let watch = Self { id, _tasks: runtime.log_tasks() };
         // What comes or goes meanwhile is told of already.
@@ -141,7 +151,7 @@ impl Sanitizer {
     }
 
     pub(super) fn ask<R>(&self, ask: impl FnOnce(&mut Detector) -> R) -> Option<R> {
-        let mut watches = WATCHES.lock();
+        let mut watches = watches()?;
         let own = watches.iter_mut().find(|watched| watched.id == self.id)?;
         Some(ask(&mut own.detector))
     }
@@ -168,7 +178,7 @@ impl Sanitizer {
 
 impl Drop for Sanitizer {
     fn drop(&mut self) {
-        let mut watches = WATCHES.lock();
+        let Some(mut watches) = watches() else { return };
         let place = watches.iter().position(|watched| watched.id == self.id);
         let ended = place.map(|place| watches.swap_remove(place));
         order_watch::switch(&Watcher, !watches.is_empty());
@@ -193,9 +203,10 @@ impl OpenAccess {
     /// Begins an access of the host.
     pub fn begin(used: UsedBytes) -> Self {
         let mut numbers = Vec::new();
-        if order_watch::is_on() {
+        if order_watch::is_on()
+            && let Some(mut watches) = watches()
+        {
             let place = Watcher.place();
-            let mut watches = WATCHES.lock();
             for watched in watches.iter_mut().filter(|it| it.runtime == used.runtime) {
                 numbers.push((watched.id, watched.detector.open(&used, place)));
             }
@@ -207,7 +218,7 @@ impl OpenAccess {
 impl Drop for OpenAccess {
     fn drop(&mut self) {
         let Self(numbers, used) = self;
-        let mut watches = WATCHES.lock();
+        let Some(mut watches) = watches() else { return };
         for (id, number) in numbers {
             if let Some(watched) = watches.iter_mut().find(|watched| watched.id == *id) {
                 watched.detector.close(used, *number);

@@ -134,12 +134,14 @@ impl PyOrderWatch {
     /// Begins a watch, whose new findings `callback` is told.
     #[new]
     fn new(callback: Option<Py<PyAny>>) -> PyResult<Self> {
+        fork::check().or_raise()?;
         let runtime = Runtime::global().or_raise()?;
         Ok(Self(Mutex::new(LockRank::Bindings, Some(begin(&runtime, callback)))))
     }
 
     /// What was found.
     fn findings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        fork::check().or_raise()?;
         let sanitizer = self.0.lock().clone();
         let findings = sanitizer.map(|it| it.findings(0)).unwrap_or_default();
         let harmful = findings.iter().filter(|finding| !finding.is_harmless);
@@ -148,13 +150,17 @@ impl PyOrderWatch {
     }
 
     /// How much was forgotten for want of room.
-    fn num_forgotten(&self) -> u64 {
+    fn num_forgotten(&self) -> PyResult<u64> {
+        fork::check().or_raise()?;
         let sanitizer = self.0.lock().clone();
-        sanitizer.map_or(0, |it| it.num_forgotten())
+        Ok(sanitizer.map_or(0, |it| it.num_forgotten()))
     }
 
-    /// Ends the watch.
+    /// Ends the watch. Has no effect in a forked child.
     fn stop(&self) {
+        if fork::is_child() {
+            return;
+        }
         let Some(ended) = self.0.lock().take() else { return };
         let is_it = |told: &mut Told| Arc::ptr_eq(&told.sanitizer, &ended);
         let (told, is_last) = {
@@ -207,8 +213,10 @@ pub(crate) struct PyOpenAccess(Mutex<Option<OpenAccess>>);
 impl PyOpenAccess {
     /// Ends the access.
     fn end(&self) {
-        let access = self.0.lock().take();
-        drop(access);
+        if !fork::is_child() {
+            let access = self.0.lock().take();
+            drop(access);
+        }
     }
 }
 
