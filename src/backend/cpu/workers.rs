@@ -275,6 +275,9 @@ impl Shared {
     /// Polls, for at most [`LONGEST_LINGER`], for tasks of this turn's work and for other work.
     /// True when this turn's work has more. After false, the worker still counts as searching.
     fn linger(this: &Arc<Self>, has_more: &dyn Fn() -> bool) -> bool {
+        if fork::is_child() {
+            return false; // the task has forked, and this worker is about to end
+        }
         this.queue.begin_search();
         let started = Instant::now();
         loop {
@@ -370,7 +373,7 @@ impl Worker {
         };
         let turn = Turn::new(&must_yield, &others_wait).with_linger(&linger);
         shared.run(work, &turn);
-        if !is_searching.get() {
+        if !is_searching.get() && !fork::is_child() {
             shared.queue.begin_search();
         }
         self.search_time = LONGEST_SEARCH;
