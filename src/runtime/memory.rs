@@ -232,8 +232,8 @@ impl Runtime {
 impl Runtime {
     /// Calls `observer` with each out-of-memory error of this runtime's allocators, on the
     /// requesting thread and without a lock. Returns the id for [`Runtime::remove_oom_observer`].
-    /// Errors inside an observer, of the host heap and of separate allocators are not reported. In a
-    /// forked child nothing is reported.
+    /// Errors inside an observer, of the host heap and of separate allocators are not reported. A
+    /// forked child reports nothing.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -25,7 +25,7 @@ CODE = """
     report = sanitizer.watch()
     report.__enter__()
     tag, guard = accelrt.memory_tag("tag"), accelrt.device("cpu:0")
-    accelerator._record_memory_history()
+    accelerator.record_memory_history()
     observer = accelerator.register_oom_observer(lambda *_: None)
     reclaimer = accelerator.register_reclaimer(lambda *_: False)
     done.exception(), failed.exception()
