@@ -5,13 +5,16 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use accelrt::Runtime;
-use accelrt::internal::{LockRank, Mutex, TaskReport, TaskWatch};
+use accelrt::internal::{LockRank, Mutex, TaskReport, TaskWatch, fork};
 
 /// Starts the lines, or stops them at level 0. Without a runtime there are no tasks to print. The
-/// call creates none: a backend that is registered later would be missing in it.
+/// call creates none: a backend that is registered later would be missing in it. A forked child
+/// executes no task, and a thread that it lacks may hold the lock.
 pub fn set(level: i32) {
     static LINES: Mutex<Option<TaskWatch>> = Mutex::new(LockRank::Runtime, None);
-    let Some(runtime) = Runtime::existing_of_process() else { return };
+    let Some(runtime) = Runtime::existing_of_process().filter(|_| !fork::is_child()) else {
+        return;
+    };
     let mut lines = LINES.lock();
     if level == 0 {
         *lines = None;

@@ -3,7 +3,7 @@
 use std::sync::Once;
 
 use accelrt::internal::config::{self, REFUSED};
-use accelrt::internal::{LockRank, Mutex, ProcessHooks, process_hooks};
+use accelrt::internal::{LockRank, Mutex, ProcessHooks, fork, process_hooks};
 use accelrt::{Result, Runtime};
 
 use crate::fault_plan::{FaultPlan, Faults, heed_faults};
@@ -52,6 +52,7 @@ fn begin(runtime: &Runtime) {
 
 /// Makes the process's runtime follow a schedule until [`end_schedule`].
 pub fn start_schedule(schedule: Schedule) -> Result<()> {
+    fork::check()?;
     let scheduled = schedule.start(&Runtime::global()?)?;
     *SCHEDULED.lock() = Some(scheduled);
     Ok(())
@@ -59,6 +60,9 @@ pub fn start_schedule(schedule: Schedule) -> Result<()> {
 
 /// Ends the schedule of [`start_schedule`] or of the environment. Returns its number of steps.
 pub fn end_schedule() -> u64 {
+    if fork::is_child() {
+        return 0; // the schedule is the parent's
+    }
     let scheduled = SCHEDULED.lock().take(); // the lock ends here: the drop runs tasks
     scheduled.map_or(0, |scheduled| {
         scheduled.finish();
@@ -68,11 +72,15 @@ pub fn end_schedule() -> u64 {
 
 /// Puts a plan of faults in force until [`end_faults`].
 pub fn start_faults(plan: FaultPlan) -> Result<()> {
+    fork::check()?;
     plan.start().map(|faults| *FAULTS.lock() = Some(faults))
 }
 
 /// Ends the plan of [`start_faults`] or of the environment. Returns how many calls failed.
 pub fn end_faults() -> u64 {
+    if fork::is_child() {
+        return 0; // the plan is the parent's
+    }
     let faults = FAULTS.lock().take();
     faults.map_or(0, |faults| faults.num_failed())
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use accelrt::Runtime;
-use accelrt::internal::{LockRank, Mutex};
+use accelrt::internal::{LockRank, Mutex, fork};
 use accelrt_observe::internal::{OpenRange, begin_range};
 use accelrt_observe::profiler::{
     DeviceUse, KeyAverage, LongWait, Profile, ProfileOptions, SortKey, StreamUse, Trace, WaitedBy,
@@ -40,8 +40,11 @@ impl PyProfile {
         Ok(Self(Mutex::new(LockRank::Bindings, Some(profile))))
     }
 
-    /// Ends the profile; None when it has ended before.
+    /// Ends the profile; None when it has ended before, and in a forked child.
     fn stop(&self, py: Python<'_>) -> Option<PyTrace> {
+        if fork::is_child() {
+            return None;
+        }
         let profile = self.0.lock().take();
         profile.map(|profile| PyTrace(py.detach(|| profile.stop())))
     }

@@ -82,11 +82,15 @@ fn refuse<T>(text: &str) -> PyResult<T> {
     Err(PyRuntimeError::new_err(text.to_owned()))
 }
 
+/// `None` in a forked child: the recording is the parent's, and a thread of it may hold the lock.
 fn current() -> Option<Arc<Recording>> {
-    CURRENT.lock().clone()
+    if fork::is_child() { None } else { CURRENT.lock().clone() }
 }
 
 fn replace(recording: Option<Recording>) {
+    if fork::is_child() {
+        return;
+    }
     let earlier = std::mem::replace(&mut *CURRENT.lock(), recording.map(Arc::new));
     drop(earlier); // without the lock: the end of a history takes others
 }

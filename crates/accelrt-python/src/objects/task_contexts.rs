@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use accelrt::internal::{LockRank, Mutex, NameId, Selected};
+use accelrt::internal::{LockRank, Mutex, NameId, Selected, fork};
 use accelrt::{Device, DeviceKind, MemPool, Result, Runtime, Stream};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -154,7 +154,9 @@ pub(crate) fn enter(py: Python<'_>, context: Context) -> PyResult<()> {
     all.push(Entry { context, selections });
     let entries = Bound::new(py, Entries(all))?;
     set_variable(&entries)?;
-    *OPEN.lock().entry(opened).or_default() += 1;
+    if !fork::is_child() {
+        *OPEN.lock().entry(opened).or_default() += 1;
+    }
     replace_applied(Some(Applied { entries: entries.unbind(), own }));
     Ok(())
 }
@@ -186,8 +188,11 @@ pub(crate) fn exit(py: Python<'_>, context: &Context) -> PyResult<bool> {
 
 /// Counts a `with` of this device, stream, pool or tag as left. False when none is open in any
 /// context. What is left in another context than it was entered in changes neither: a generator
-/// that the garbage collector closes does so.
+/// that the garbage collector closes does so. True in a forked child, which counts nothing.
 pub(crate) fn exit_elsewhere(context: &Context) -> bool {
+    if fork::is_child() {
+        return true;
+    }
     let mut open = OPEN.lock();
     let Some(count) = open.get_mut(context) else { return false };
     *count -= 1;
