@@ -37,6 +37,7 @@ extern "C" fn in_child() {
 
 /// True in a child whose parent had initialised the runtime.
 #[inline]
+#[must_use]
 pub fn is_child() -> bool {
     is_forked_child()
 }

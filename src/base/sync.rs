@@ -276,8 +276,8 @@ impl<T> Mutex<T> {
     ///
     /// # Panics
     ///
-    /// In debug builds, in a forked child: a thread that the child lacks may hold the lock. Locks of
-    /// verbose lines are exempt, because captures go on in a child.
+    /// In debug builds, in a forked child: a thread that the child lacks may hold the lock. Locks
+    /// of verbose lines are exempt, because captures go on in a child.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         debug_assert!(
             self.rank < LockRank::Runtime || !is_forked_child(),

@@ -1,7 +1,7 @@
 """Goal: what an OpenCL device may refuse is a clear exception in Python, and never a crash.
 
-Method: programs in processes of their own, over the fake OpenCL of crates/accelrt-opencl/tests/fake_opencl, which is
-compiled here. Its device memory cannot be read by the host.
+Method: programs in processes of their own, over the fake OpenCL of the crate accelrt-opencl, which
+is compiled here. Its device memory cannot be read by the host.
 """
 
 import subprocess
