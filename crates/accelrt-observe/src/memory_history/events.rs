@@ -130,10 +130,10 @@ impl MemoryHistory {
         &self,
         allocators: &[&CachingAllocator],
     ) -> (Vec<(Moment, Vec<MemoryEvent>)>, u64) {
+        static MARKERS: AtomicU64 = AtomicU64::new(1);
         if fork::is_child() {
             return (Vec::new(), 0);
         }
-        static MARKERS: AtomicU64 = AtomicU64::new(1);
         let taken: Vec<_> = allocators
             .iter()
             .map(|allocator| {
