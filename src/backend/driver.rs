@@ -364,6 +364,7 @@ mod tests {
 }
 
 /// The class of a parameter that kernels take by value; `Unknown` for all other types.
+#[doc(hidden)]
 #[must_use]
 pub fn class_of_value(type_name: &str) -> ParameterClass {
     match type_name {

@@ -15,10 +15,10 @@ use crate::backend::contract::{
 };
 use crate::backend::driver::ResumeThreads;
 use crate::backend::foreign::capabilities::{DevicePages, ForeignKernels};
+use crate::backend::foreign::check::copied_if_there;
 use crate::backend::foreign::instance::{Instance, call_instance, text};
 use crate::backend::foreign::table::{
     BackendTable, MEMORY_DEVICE, MEMORY_HOST, MEMORY_SHARED, Owner, Properties, TEXT_BYTES,
-    copied_if_there,
 };
 use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::base::error::{DeviceError, Error, Result};

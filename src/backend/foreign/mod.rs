@@ -7,8 +7,9 @@
 
 mod adapter;
 mod capabilities;
+mod check;
 mod instance;
 pub mod table;
 
 pub use adapter::ForeignBackend;
-pub use table::check_table;
+pub use check::check_table;

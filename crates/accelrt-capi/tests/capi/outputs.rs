@@ -128,9 +128,9 @@ impl World {
 
     /// Calls a function with arguments that are right; returns its status.
     pub(crate) fn call(&self, header: &Header, function: &Function) -> i32 {
-        let argument = |parameter: &Parameter| match is_output(header, parameter) {
-            true => 0, // `check` has a place
-            false => self.valid(header, function, parameter),
+        let argument = |parameter: &Parameter| {
+            // `check` has places for outputs.
+            if is_output(header, parameter) { 0 } else { self.valid(header, function, parameter) }
         };
         let arguments: Vec<u64> = function.parameters.iter().map(argument).collect();
         check(header, function, &arguments, &[], PLACE_BYTES as u64)
