@@ -9,7 +9,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Once, OnceLock};
 
 use crate::base::error::{Error, Result, RuntimeError};
-use crate::base::sync::{IS_FORKED_CHILD, Ordering, is_forked_child};
+use crate::base::sync::unmodelled::IS_FORKED_CHILD;
+use crate::base::sync::{Ordering, is_forked_child};
 
 /// Called in a child as well, on the thread that forked: only stores.
 pub(crate) static ON_CHILD: OnceLock<fn()> = OnceLock::new();

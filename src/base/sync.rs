@@ -84,6 +84,9 @@ impl LifetimeTracker {
 /// `const`.
 pub(crate) mod unmodelled {
     pub(crate) use std::sync::atomic::*;
+
+    /// True in a forked child whose parent had initialised the runtime; `base::fork` sets it.
+    pub(in crate::base) static IS_FORKED_CHILD: AtomicBool = AtomicBool::new(false);
 }
 
 /// `UnsafeCell` with loom's closure interface, so that models see every access.
@@ -229,18 +232,10 @@ pub fn assert_no_lock_held() {
     });
 }
 
-/// True in a forked child whose parent had initialised the runtime; [`fork`](crate::base::fork)
-/// sets it.
-#[cfg(not(loom))]
-pub(super) static IS_FORKED_CHILD: AtomicBool = AtomicBool::new(false);
-
 #[inline]
 pub(super) fn is_forked_child() -> bool {
     // Relaxed: the child has one thread, and threads that it starts see the store.
-    #[cfg(not(loom))]
-    return IS_FORKED_CHILD.load(Ordering::Relaxed);
-    #[cfg(loom)]
-    return false;
+    unmodelled::IS_FORKED_CHILD.load(Ordering::Relaxed)
 }
 
 // The standard library's mutex, because it works in a forked child. A mutex that parks threads in
