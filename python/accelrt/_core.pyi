@@ -1548,7 +1548,7 @@ class OrderWatch:
     def num_forgotten(self) -> int:
         """How much was forgotten for want of room."""
     def stop(self) -> None:
-        """Ends the watch."""
+        """Ends the watch. Has no effect in a forked child."""
 
 @final
 class OpenAccess:

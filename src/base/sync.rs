@@ -184,8 +184,10 @@ pub enum LockRank {
     RunQueue = 80,
     /// Internal state of one backend: the innermost lock of the engine.
     Backend = 90,
-    /// The object tables of the Python bindings.
+    /// The object tables of the bindings.
     Bindings = 95,
+    /// Objects of Python, locked with the GIL held. A fork holds it too: a child finds them free.
+    Python = 97,
     /// The rings of the log, and all its subscriptions, which every part of the runtime writes to.
     Log = 100,
 }
@@ -272,10 +274,10 @@ impl<T> Mutex<T> {
     /// # Panics
     ///
     /// In debug builds, in a forked child: a thread that the child lacks may hold the lock. Locks
-    /// of verbose lines are exempt, because captures go on in a child.
+    /// of verbose lines are exempt, because captures go on in a child, and so are Python's.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         debug_assert!(
-            self.rank < LockRank::Runtime || !is_forked_child(),
+            self.rank < LockRank::Runtime || self.rank == LockRank::Python || !is_forked_child(),
             "lock {:?} taken in a forked child",
             self.rank
         );

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use accelrt::Runtime;
-use accelrt::internal::{LockRank, Mutex, fork};
+use accelrt::internal::{LockRank, Mutex};
 use accelrt_observe::internal::{OpenRange, begin_range};
 use accelrt_observe::profiler::{
     DeviceUse, KeyAverage, LongWait, Profile, ProfileOptions, SortKey, StreamUse, Trace, WaitedBy,
@@ -37,14 +37,11 @@ impl PyProfile {
         options.has_memory = profile_memory;
         // Without the GIL: it hands over what was printed, whose reader may need the GIL.
         let profile = py.detach(|| Profile::with_options(&runtime, &options));
-        Ok(Self(Mutex::new(LockRank::Bindings, Some(profile))))
+        Ok(Self(Mutex::new(LockRank::Python, Some(profile))))
     }
 
-    /// Ends the profile; None when it has ended before, and in a forked child.
+    /// Ends the profile; None when it has ended before.
     fn stop(&self, py: Python<'_>) -> Option<PyTrace> {
-        if fork::is_child() {
-            return None;
-        }
         let profile = self.0.lock().take();
         profile.map(|profile| PyTrace(py.detach(|| profile.stop())))
     }

@@ -136,7 +136,7 @@ impl PyOrderWatch {
     fn new(callback: Option<Py<PyAny>>) -> PyResult<Self> {
         fork::check().or_raise()?;
         let runtime = Runtime::global().or_raise()?;
-        Ok(Self(Mutex::new(LockRank::Bindings, Some(begin(&runtime, callback)))))
+        Ok(Self(Mutex::new(LockRank::Python, Some(begin(&runtime, callback)))))
     }
 
     /// What was found.
@@ -183,7 +183,7 @@ pub(crate) fn process_order_watch(py: Python<'_>, callback: Py<PyAny>) -> Option
     let told = TOLD.lock();
     let of_process = told.iter().find(|told| told.callback.is_none())?;
     let sanitizer = Arc::clone(&of_process.sanitizer);
-    Some(PyOrderWatch(Mutex::new(LockRank::Bindings, Some(sanitizer))))
+    Some(PyOrderWatch(Mutex::new(LockRank::Python, Some(sanitizer))))
 }
 
 /// Declares that what is enqueued on `second` from here on runs behind what `first` has so far, by
@@ -232,7 +232,7 @@ pub(crate) fn begin_host_access(
     }
     let used = buffer.get().current.buffer(py).used_bytes(Some(writes));
     let _scope = StackScope::of_order(py);
-    let access = PyOpenAccess(Mutex::new(LockRank::Bindings, Some(OpenAccess::begin(used))));
+    let access = PyOpenAccess(Mutex::new(LockRank::Python, Some(OpenAccess::begin(used))));
     tell_new(py)?;
     Ok(Some(access))
 }

@@ -28,7 +28,7 @@ impl PyVerboseScope {
         let folder = library_folder(py)?;
         let scope =
             VerboseScope::enter(library_argument(library)?, level, &[&folder]).or_raise()?;
-        Ok(Self(Mutex::new(LockRank::Bindings, Some(scope))))
+        Ok(Self(Mutex::new(LockRank::Python, Some(scope))))
     }
 
     /// Restores the level of the newest scope that is still open, else the environment's level.
@@ -97,7 +97,7 @@ type Told<'py> = (&'static str, String, f64, Bound<'py, PyDict>, String);
 impl PyVerboseParser {
     #[new]
     fn new() -> Self {
-        Self(Mutex::new(LockRank::Bindings, VerboseParser::default()))
+        Self(Mutex::new(LockRank::Python, VerboseParser::default()))
     }
 
     /// The calls of a line: several if lines ran together, and none for other text.
@@ -116,7 +116,7 @@ pub(crate) struct PyVerboseLogReader(Mutex<VerboseLogReader>);
 impl PyVerboseLogReader {
     #[new]
     fn new() -> Self {
-        Self(Mutex::new(LockRank::Bindings, VerboseLogReader::default()))
+        Self(Mutex::new(LockRank::Python, VerboseLogReader::default()))
     }
 
     /// The calls of the lines that end in the next part of the log.

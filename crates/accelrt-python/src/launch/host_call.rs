@@ -96,6 +96,9 @@ impl Drop for Report {
 impl Shared {
     /// Stores the outcome, unless one is stored, and wakes the threads that wait for it.
     fn set(&self, outcome: Outcome) {
+        if fork::is_child() {
+            return std::mem::forget(outcome); // a callable has forked; its handle is the parent's
+        }
         let mut state = self.state.lock();
         if let State::Pending(waiting) = &mut *state {
             let waiting = std::mem::take(waiting);

@@ -32,7 +32,7 @@ pub(crate) struct HandleObjects(Mutex<Option<DeferredDrop>>);
 
 impl HandleObjects {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(LockRank::Bindings, None)))
+        Arc::new(Self(Mutex::new(LockRank::Python, None)))
     }
 
     /// Keeps objects. Called once.
