@@ -20,6 +20,7 @@ from distributed.protocol.serialize import deserialize, serialize
 
 import accelrt
 from accelrt.dask import Devices, DeviceStore
+from accelrt.dask.failures import DefaultStream
 from accelrt.dask.files import Files, SpilledFile
 from accelrt.dask.frames import STORING, OnHost, Receiving, Sent
 from accelrt.dask.worker import _bring_by_a_thread
@@ -267,10 +268,9 @@ def test_another_process_is_sent_what_is_on_the_host_from_there(
     async def get_data(_comm: object, keys: list[str]) -> list[type]:
         return [type(store[key]) for key in keys]
 
-    worker: Any = SimpleNamespace(
-        execute=None, get_data=get_data, gather=None, gather_dep=None, handlers={}
-    )
-    _bring_by_a_thread(worker, store)
+    names = ("execute", "gather", "gather_dep")
+    worker: Any = SimpleNamespace(get_data=get_data, handlers={}, **dict.fromkeys(names))
+    _bring_by_a_thread(worker, store, DefaultStream(store.device))
     fill(store, 4)
     for address, form in (("tcp://1.2.3.4:5", Sent), ("inproc://1.2.3.4/5", accelrt.Buffer)):
         comm = SimpleNamespace(peer_address=address)

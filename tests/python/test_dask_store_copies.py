@@ -19,6 +19,7 @@ import pytest
 
 import accelrt
 from accelrt.dask import DeviceStore
+from accelrt.dask.failures import DefaultStream
 from accelrt.dask.files import Files, SpilledFile
 from accelrt.dask.frames import OnHost
 from accelrt.dask.worker import StreamThreadPoolExecutor
@@ -116,7 +117,7 @@ def test_failed_copy_to_the_device_is_raised_once(
         with pytest.raises(accelrt.StreamError, match="ZeroDivisionError"):
             store["x-0"]
     assert (list(store.memory), places(store)) == (["x-0"], [0, 1, 0])
-    executor = StreamThreadPoolExecutor(store, 1, WeakSet())
+    executor = StreamThreadPoolExecutor(store, 1, WeakSet(), DefaultStream(store.device))
     assert executor.submit(lambda: content(store["x-0"])).result(LIMIT_S) == {0}
     executor.shutdown()
     assert places(store) == [1, 0, 0]

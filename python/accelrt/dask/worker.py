@@ -13,11 +13,20 @@ import dask.config
 from dask.utils import key_split, parse_bytes
 from distributed import Status, WorkerPlugin, get_worker
 from distributed.comm import utils as comm_utils
+from distributed.core import error_message
+from distributed.protocol.serialize import to_serialize
 from distributed.threadpoolexecutor import ThreadPoolExecutor
-from distributed.worker_state_machine import ExecuteFailureEvent
+from distributed.utils import iscoroutinefunction
+from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccessEvent
 
 import accelrt
 from accelrt._failures import causes, fade_logged
+from accelrt.dask.failures import (
+    DefaultStream,
+    add_failures,
+    add_failures_to_message,
+    failure_of,
+)
 from accelrt.dask.frames import Receiving
 from accelrt.dask.store import DeviceStore
 from accelrt.profiler import record_function
@@ -82,10 +91,12 @@ def dask_setup(worker: Worker) -> None:
     module.set_device(device)  # of this thread, for coroutines
     Receiving.device, Receiving.stream = device, store.stream
     streams: WeakSet[accelrt.Stream] = WeakSet([store.stream])
+    default = DefaultStream(device)
     for name, threads in (("default", worker.state.nthreads), ("actor", 1)):
         worker.executors[name].shutdown(wait=False)  # what it runs, it ends
-        worker.executors[name] = StreamThreadPoolExecutor(store, threads, streams)
-    _bring_by_a_thread(worker, store)
+        worker.executors[name] = StreamThreadPoolExecutor(store, threads, streams, default)
+    _bring_by_a_thread(worker, store, default)
+    _wait_for_actors(worker, default)
 
     def numbers(_worker: Worker) -> dict[str, int]:
         return {
@@ -103,21 +114,26 @@ def dask_setup(worker: Worker) -> None:
     worker.metrics["gpu_utilization"] = lambda _: 0
 
 
-def _bring_by_a_thread(worker: Worker, store: DeviceStore) -> None:
-    """Have what tasks and other workers ask for brought by a thread before the loop reads it."""
+def _bring_by_a_thread(worker: Worker, store: DeviceStore, default: DefaultStream) -> None:
+    """Have what tasks and other workers ask for brought by a thread before the loop reads it.
+
+    Coroutines end after their work on the default stream.
+    """
     execute, get_data, gather_dep = worker.execute, worker.get_data, worker.gather_dep
 
     async def execute_brought(key: Key, **options: Any) -> Any:
         _executed.set(key_split(key))
         task: Any = worker.state.tasks[key]
         needed = [it.key for it in task.dependencies]
-        ended = await store.during(needed, lambda: execute(key, **options))
-        try:
-            if task.run_spec.is_coro:  # which has enqueued on the default stream
-                await accelrt.get_device_module(store.device).default_stream(store.device)
-        except accelrt.StreamError as error:
-            return ExecuteFailureEvent.from_exception(error, key=key, run_id=task.run_id, **options)
-        return ended
+        brought = partial(store.during, needed, partial(execute, key, **options))
+        is_coroutine, run_id = getattr(task.run_spec, "is_coro", False), task.run_id
+        if not is_coroutine:
+            return await brought()
+        ended, failure = await default.awaited(brought)
+        if failure is None:
+            return ended
+        failed = ExecuteFailureEvent.from_exception(failure, key=key, run_id=run_id, **options)
+        return _with_failure(ended, failed, failure)
 
     async def get_data_brought(comm: Any, keys: list[Key], **options: Any) -> Any:
         is_sent = not comm.peer_address.startswith("inproc")
@@ -139,6 +155,43 @@ def _bring_by_a_thread(worker: Worker, store: DeviceStore) -> None:
         comm_utils.OFFLOAD_THRESHOLD = min(comm_utils.OFFLOAD_THRESHOLD, 1 << 20)
 
 
+def _with_failure(ended: Any, failed: ExecuteFailureEvent, failure: Exception) -> Any:
+    """Return the end of a coroutine whose work failed. One that is to run again stays as it is."""
+    if isinstance(ended, ExecuteFailureEvent):
+        ended.exception = add_failures_to_message(ended.exception, [failure])
+    return failed if isinstance(ended, ExecuteSuccessEvent) else ended
+
+
+def _wait_for_actors(worker: Worker, default: DefaultStream) -> None:
+    """Have calls of actors on the event loop end after their work on the default stream."""
+    actor_execute = worker.actor_execute
+
+    async def actor_execute_waited(**options: Any) -> Any:  # dask asks handlers for names
+        call = partial(actor_execute, **options)
+        if not _is_for_the_loop(worker, **options):
+            return await call()
+        response, failure = await default.awaited(call)
+        if failure is not None and response["status"] == "error":
+            add_failures(response["exception"].data, [failure])
+        elif failure is not None:
+            return {"status": "error", "exception": to_serialize(failure)}
+        return response
+
+    worker.handlers.update(actor_execute=actor_execute_waited)
+
+
+def _is_for_the_loop(
+    worker: Worker,
+    actor: Key,
+    function: str,
+    kwargs: dict[str, Any] | None = None,
+    **_options: Any,
+) -> bool:
+    """Return whether a call of an actor runs on the event loop: a coroutine, or by request."""
+    method = getattr(worker.state.actors.get(actor), function, None)
+    return iscoroutinefunction(method) or not (kwargs or {}).get("separate_thread", True)
+
+
 def device_of(worker: Worker | None = None) -> accelrt.device:
     """Return the device of a worker; inside a task, of the own one."""
     return store_of(worker).device
@@ -156,16 +209,23 @@ def store_of(worker: Worker | None = None) -> DeviceStore:
 class StreamThreadPoolExecutor(ThreadPoolExecutor):
     """Runs each task on the worker's device, on a stream that is current inside of the task.
 
-    A task ends when its stream has: what it returns is complete, and a failure of the stream is
-    the task's. Each thread has a stream, so a task shares its own with none that runs beside it.
+    A call ends when its stream has: what it returns is complete, and a failure of the stream is
+    the call's. Each thread has a stream, which no other call uses meanwhile. The default stream is
+    shared: see `accelrt.dask.failures`. The first error is raised, a call's own before those of its
+    streams; the others are notes of it.
     """
 
-    def __init__(self, store: DeviceStore, threads: int, streams: WeakSet[accelrt.Stream]) -> None:
+    def __init__(
+        self,
+        store: DeviceStore,
+        threads: int,
+        streams: WeakSet[accelrt.Stream],
+        default: DefaultStream,
+    ) -> None:
         """Start no thread yet; add the stream of each to all streams of the worker."""
         super().__init__(threads, thread_name_prefix="Dask-Default-Threads")
-        self._store, self._streams = store, streams
+        self._store, self._streams, self._default = store, streams, default
         self._own = threading.local()
-        self._default = accelrt.get_device_module(store.device).default_stream(store.device)
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Enqueue a call."""
@@ -176,14 +236,46 @@ class StreamThreadPoolExecutor(ThreadPoolExecutor):
         if stream is None:
             stream = self._own.stream = accelrt.Stream(self._store.device, dedicated=True)
             self._streams.add(stream)
-        with stream, record_function(name):
-            outcome = function()
-            stream.synchronize()
-            self._default.synchronize()  # for tasks that name it
-        # A task's error comes back, whose frames have the outcome: a cycle, with the values.
-        for it in causes(outcome.get("actual_exception") if isinstance(outcome, dict) else None):
-            it.__traceback__ = None
-        return outcome
+        outcome: object = None
+        errors: list[BaseException] = []
+        failures: list[Exception] = []
+        try:
+            with stream, record_function(name):
+                use = self._default.begin()
+                try:
+                    outcome = function()
+                except BaseException as error:  # noqa: BLE001  raised below
+                    errors.append(error)
+                failures += filter(None, (failure_of(stream.synchronize), self._default.end(use)))
+            if isinstance(outcome, dict) and outcome.get("op") in {"task-finished", "task-erred"}:
+                return _ended(outcome, failures)
+            errors += failures
+            if errors:
+                add_failures(errors[0], errors[1:])
+                raise errors[0]
+            return outcome
+        finally:  # the frames of the error have this one
+            errors.clear()
+            failures.clear()
+            del outcome
+
+
+def _ended(outcome: dict[str, Any], failures: list[Exception]) -> dict[str, Any]:
+    """Return the outcome of a task, as dask has it, with the failures of its streams.
+
+    No error is raised: it would keep the frames that it passes, and so the values, in a cycle.
+    """
+    if failures and outcome["op"] == "task-finished":
+        first, *others = failures
+        add_failures(first, others)
+        times = {it: outcome[it] for it in ("start", "stop", "thread")}
+        raised = {"op": "task-erred", "actual_exception": first}
+        outcome = {**error_message(first), **times, **raised}
+    elif failures:
+        outcome["exception"] = add_failures_to_message(outcome["exception"], failures)
+    for it in causes(outcome.get("actual_exception")):
+        it.__traceback__ = None
+    return outcome
 
 
 def _choose(worker: Worker) -> accelrt.device:
