@@ -23,6 +23,7 @@ from accelrt.dask.failures import DefaultStream
 from bounded import bounded
 from clusters import LIMIT_S, TIMEOUTS, allocated, make
 from kinds import KIND
+from processes import run
 
 pytestmark = [
     pytest.mark.longer(600),
@@ -196,6 +197,32 @@ def test_actor_coroutine_receives_its_failure(client: Client) -> None:
     with pytest.raises(accelrt.StreamError, match="of the method"):
         actor.fails(separate_thread=False).result()
     assert next_results(client) == ["succeeded"] * 2
+
+
+def test_second_worker_of_a_process_is_refused() -> None:
+    code = """if True:
+        from distributed import Client, LocalCluster
+        import accelrt.dask
+
+        with (
+            LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as cluster,
+            Client(cluster) as client,
+        ):
+            try:
+                client.register_plugin(accelrt.dask.Devices())
+            except RuntimeError as error:
+                print(error)
+        with (  # another one may follow
+            LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
+            Client(cluster) as client,
+        ):
+            client.register_plugin(accelrt.dask.Devices())
+            print(client.submit(lambda: str(accelrt.dask.device_of())).result())
+    """
+    ended = run("-c", code)
+    told = ended.stdout.splitlines()
+    assert "of this process has a device already: start each worker" in told[0], ended
+    assert told[1:] == ["cpu:0"], ended
 
 
 @pytest.fixture(name="stream")

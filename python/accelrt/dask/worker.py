@@ -44,6 +44,9 @@ HOST_MEMORY = "accelrt.host-memory"
 # A longer name of digits is no number of a worker.
 MAX_NUMBER_DIGITS = 18
 
+# The workers of this process with a device.
+_workers: WeakSet[Worker] = WeakSet()
+
 # What the loop is about to have executed, as a range of profiles.
 _executed = ContextVar("executed", default="task")
 
@@ -73,9 +76,13 @@ class Devices(WorkerPlugin):
 
 
 def dask_setup(worker: Worker) -> None:
-    """Give a worker its device: what `--preload accelrt.dask` calls. A second call does nothing."""
+    """Give a worker its device: what `--preload accelrt.dask` calls. A second call does nothing.
+
+    `RuntimeError` when another worker of the process has one.
+    """
     if isinstance(worker.data, DeviceStore):
         return
+    _check_is_only(worker)
     device = _choose(worker)
     module = accelrt.get_device_module(device)
     total = module.mem_get_info(device)[1]
@@ -97,6 +104,7 @@ def dask_setup(worker: Worker) -> None:
         worker.executors[name] = StreamThreadPoolExecutor(store, threads, streams, default)
     _bring_by_a_thread(worker, store, default)
     _wait_for_actors(worker, default)
+    _workers.add(worker)
 
     def numbers(_worker: Worker) -> dict[str, int]:
         return {
@@ -112,6 +120,18 @@ def dask_setup(worker: Worker) -> None:
     worker.metrics["gpu_memory_used"] = lambda _: module.memory_allocated(device)
     worker.metrics["gpu-memory-total"] = lambda _: total
     worker.metrics["gpu_utilization"] = lambda _: 0
+
+
+def _check_is_only(worker: Worker) -> None:
+    """Raise unless no other worker of this process has a device: what is received is put there."""
+    ended = {Status.closing, Status.closed, Status.failed}
+    for other in list(_workers):
+        if other is not worker and other.status not in ended:
+            message = (
+                f"the worker {other.address} of this process has a device already: start each"
+                " worker in a process of its own (processes=True)"
+            )
+            raise RuntimeError(message)
 
 
 def _bring_by_a_thread(worker: Worker, store: DeviceStore, default: DefaultStream) -> None:
