@@ -122,6 +122,7 @@ __all__ = [
     "manual_seed",
     "manual_seed_all",
     "manual_seed_device",
+    "memory_kind",
     "memory_snapshot",
     "memory_stats",
     "memory_uses",
@@ -1137,6 +1138,11 @@ def memory_uses() -> list[tuple[str, str | None, str, int | None, int, int]]:
 def work_state(memory: Buffer | View) -> Literal["done", "pending", "failed", "released"]:
     """The state of the recorded uses of a buffer or view: "done", "pending", "failed" or "released".
     Does not block. Neither raises nor ends a failure of the stream.
+    """
+
+def memory_kind(memory: Buffer | View) -> Literal["device", "pinned", "shared", "foreign"]:
+    """The kind of memory of a buffer or view: "device", "pinned", "shared" or "foreign". Shared memory
+    counts against its device, pinned memory does not.
     """
 
 def is_only_holder(memory: Buffer | View) -> bool:

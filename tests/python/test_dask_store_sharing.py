@@ -4,6 +4,8 @@ Goal: a value leaves the device only if its memory comes free then. Method: keep
 an export of a stored value, and request more memory than the device has left.
 """
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -186,3 +188,123 @@ def test_only_holder_has_no_aliases() -> None:
     assert _core.keys_of_shared_memory({1: lent}) == [1]
     with pytest.raises(TypeError, match="expected a Buffer or a View, not bytes"):
         is_only_holder(b"")  # type: ignore[arg-type]
+
+
+def shared_memory(nbytes: int) -> accelrt.Buffer:
+    return accelrt.empty_shared(nbytes, device="cpu:1")
+
+
+def pinned_memory(nbytes: int) -> accelrt.Buffer:
+    with accelrt.device("cpu:1"):
+        return accelrt.empty_pinned(nbytes)
+
+
+def complete(request: Callable[[int], accelrt.Buffer], byte: int) -> accelrt.Buffer:
+    value = request(VALUE_BYTES)
+    memoryview(value)[:] = bytes([byte]) * VALUE_BYTES
+    return value
+
+
+MEMORY = pytest.mark.parametrize("memory", [pinned_memory, shared_memory])
+
+
+def wait_for_disk(store: DeviceStore, count: int) -> None:
+    """Wait until the thread of the store has written values."""
+    give_up = time.monotonic() + LIMIT_S / 2
+    while store.numbers()["on_disk"] < count:
+        assert time.monotonic() < give_up, store.numbers()
+        time.sleep(0.001)
+
+
+@MEMORY
+@pytest.mark.parametrize("is_view", [False, True])
+def test_host_memory_counts_as_the_hosts(
+    store: DeviceStore,
+    memory: Callable[[int], accelrt.Buffer],
+    is_view: bool,  # noqa: FBT001
+) -> None:
+    """It goes to disk and comes back as the same kind; no request of the device moves it."""
+    for number in range(3):
+        value: Any = complete(memory, number)
+        kind = _core.memory_kind(value)
+        store[f"x-{number}"] = value.view("int16", (2, -1)) if is_view else value
+        del value
+    wait_for_disk(store, 1)
+    assert places(store) == (0, 2)
+    assert request(3 * VALUE_BYTES)
+    assert store.numbers()["device_to_host"] == 0
+    before = accelrt.cpu.memory_allocated(1)
+    found: Any = store["x-0"]
+    assert type(found) is (accelrt.View if is_view else accelrt.Buffer)
+    assert (_core.memory_kind(found), str(found.device)) == (kind, "cpu:1")
+    assert set(memoryview(found).cast("B")) == {0}
+    assert accelrt.cpu.memory_allocated(1) == before
+    layout = getattr(found, "dtype", None), getattr(found, "shape", None)
+    assert layout == (("int16", (2, VALUE_BYTES // 4)) if is_view else (None, None))
+
+
+@MEMORY
+def test_empty_host_memory_comes_back(
+    store: DeviceStore, memory: Callable[[int], accelrt.Buffer]
+) -> None:
+    store["empty"] = memory(0)
+    assert store._evictions.evict_one() == 0
+    found: Any = store["empty"]
+    assert found.nbytes == 0
+
+
+@MEMORY
+def test_host_memory_with_an_alias_stays(
+    store: DeviceStore, memory: Callable[[int], accelrt.Buffer]
+) -> None:
+    value = complete(memory, 0)
+    alias = value[:4]
+    store["aliased"] = value
+    del value
+    for number in range(2):
+        store[f"x-{number}"] = complete(memory, number)
+    wait_for_disk(store, 1)
+    memoryview(alias)[0] = 99
+    assert "aliased" in store.memory
+    found: Any = store["aliased"]
+    assert memoryview(found)[0] == 99
+
+
+@MEMORY
+def test_host_memory_with_queued_work_stays(
+    store: DeviceStore, memory: Callable[[int], accelrt.Buffer]
+) -> None:
+    """Nothing waits for it: the work may be queued behind the callable that requests memory."""
+    go_on = threading.Event()
+    value = complete(memory, 0)
+    stream = accelrt.Stream("cpu:1", dedicated=True)
+    stream.launch_host(go_on.wait, LIMIT_S / 4)
+    with stream:
+        value.fill_(7)
+    store["queued"] = value
+    del value
+    for number in range(2):
+        store[f"x-{number}"] = complete(memory, number)
+    try:
+        wait_for_disk(store, 1)
+        assert "queued" in store.memory
+    finally:
+        go_on.set()
+    stream.synchronize()
+    assert store._evictions.evict_one() == VALUE_BYTES
+
+
+def test_memory_kinds_are_named() -> None:
+    device, pinned = accelrt.empty(8, device="cpu:0"), accelrt.empty_pinned(8)
+    shared = accelrt.empty_shared(8, device="cpu:0")
+    values: list[Any] = [
+        device,
+        device[:4],
+        pinned.view("uint8"),
+        shared.detach(),
+        accelrt.as_buffer(b"a"),
+    ]
+    named = ["device", "device", "pinned", "shared", "foreign"]
+    assert list(map(_core.memory_kind, values)) == named
+    with pytest.raises(TypeError, match="expected a Buffer or a View, not bytes"):
+        _core.memory_kind(b"")  # type: ignore[arg-type]

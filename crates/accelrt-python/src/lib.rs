@@ -69,6 +69,7 @@ mod _core {
             history::{
                 memory_snapshot, start_memory_history, stop_memory_history, take_memory_snapshot,
             },
+            memory_kind::memory_kind,
             memory_uses::memory_uses,
             observers::{add_oom_observer, add_reclaimer, remove_oom_observer, remove_reclaimer},
             pickles::find_pickle_fault,

@@ -17,7 +17,7 @@ from distributed.metrics import context_meter
 from distributed.utils import RateLimiterFilter
 
 from accelrt.dask.files import Files, FullError, SpilledFile, UnwritableError
-from accelrt.dask.frames import OnHost
+from accelrt.dask.frames import OnHost, for_file, is_unused
 from accelrt.dask.values import Move, StoredValue, ValueState, ValueTable
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ class Evictions:
             if stored is None:
                 return -1
             tried.add(stored)
-            if not self._files.has_room(stored.min_file_bytes):
+            has_room = self._files.has_room(stored.min_file_bytes)
+            if not (has_room and is_unused(stored.host)):
                 return None
             self._table.begin(move, stored, ValueState.WRITING)
             host, weight = stored.host, stored.weight
@@ -153,7 +154,9 @@ class Evictions:
 
         Returns the file, and whether it was the disk that failed, which takes no other value.
         """
-        stored, is_pinned = cast("StoredValue", move.stored), isinstance(host, OnHost)
+        stored = cast("StoredValue", move.stored)
+        host = for_file(host)
+        is_pinned = isinstance(host, OnHost)
         try:
             with self._metrics.counted():
                 move.left += [file := self._files.write(host, weight, is_pinned=is_pinned)]

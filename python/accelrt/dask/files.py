@@ -49,7 +49,7 @@ class SpilledFile:
 
     path: str
     size: SpilledSize
-    is_pinned: bool  # read into pinned memory, because the value belongs on the device
+    is_pinned: bool  # read into pinned memory, for the device or because the value was there
     is_read: bool = False
     is_dropped: bool = False  # while it was read: the reader removes it
     is_counted: bool = False  # in the sum of all files

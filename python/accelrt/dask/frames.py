@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 Value = accelrt.Buffer | accelrt.View
 _Memory = TypeVar("_Memory")
 
+# The kinds of memory that a store counts as the host's.
+_HOST_KINDS = ("pinned", "shared")
+
 # Told by the running coroutine's messages that one may have come to the device, for the worker's
 # store. A task's client has none.
 STORING: ContextVar[Callable[[], None] | None] = ContextVar("storing", default=None)
@@ -72,8 +75,11 @@ class OnHost:
 
     @staticmethod
     def device_of(value: Value) -> accelrt.device | None:
-        """Return the device that a value can leave."""
-        return value.device
+        """Return the device that a value can leave, or None.
+
+        Pinned and shared memory are not part of the memory whose shortage moves values.
+        """
+        return None if _core.memory_kind(value) in _HOST_KINDS else value.device
 
     @staticmethod
     def work_state(value: Any) -> str:
@@ -121,8 +127,32 @@ class Sent(OnHost):
     """
 
 
+@dataclass(frozen=True)
+class InFile(OnHost):
+    """A value in pinned or shared memory, in a file: it is read into memory of the same kind."""
+
+    shared_on: str | None = None  # the device, for shared memory
+
+
 # How the values are on the host that stand on devices; the bridge to torch adds its tensors.
 FORMS: dict[type, type[OnHost]] = {accelrt.Buffer: OnHost, accelrt.View: OnHost}
+
+
+def is_unused(value: Any) -> bool:
+    """Return whether a value of the host may go to a file.
+
+    Queued work may write to a buffer later, and others may write through its slices and views.
+    """
+    form = FORMS.get(type(value))
+    return form is None or (form.work_state(value) == "done" and form.is_only_holder(value))
+
+
+def for_file(value: Any) -> Any:
+    """Return the object to serialize for a value of the host."""
+    kind = _core.memory_kind(value) if isinstance(value, Value) else None
+    if kind not in _HOST_KINDS:
+        return value
+    return InFile(value, _layout_of(value), str(value.device) if kind == "shared" else None)
 
 
 def _layout_of(value: Value) -> _Layout:
@@ -155,6 +185,12 @@ def _put(buffer: accelrt.Buffer, frames: _Frames) -> accelrt.Buffer:
 def _serialize(value: Value | OnHost) -> tuple[_Header, list[memoryview]]:
     form = value if isinstance(value, OnHost) else OnHost.sending(value)
     return {"nbytes": form.pinned.nbytes, "layout": form.layout}, _frames(form.pinned)
+
+
+@dask_serialize.register(InFile)
+def _serialize_to_file(form: InFile) -> tuple[_Header, list[memoryview]]:
+    header, frames = _serialize(form)
+    return {**header, "shared_on": form.shared_on}, frames
 
 
 def _deserialize(header: _Header, frames: _Frames, *, is_stored: bool = False) -> Value | OnHost:
@@ -191,6 +227,18 @@ def from_file(form: type[OnHost], header: _Header, frames: _Frames) -> OnHost:
         return on_host(form, header, frames)
     start = address_of_memoryview(frames[0]) - whole.data_ptr()
     return form(whole[start : start + header["nbytes"]], header["layout"])
+
+
+@dask_deserialize.register(InFile)
+def _deserialize_from_file(header: _Header, frames: _Frames) -> Value:
+    buffer = from_file(OnHost, header, frames).pinned
+    if header["shared_on"] is not None:
+        shared = accelrt.empty_shared(buffer.nbytes, device=header["shared_on"])
+        if buffer.nbytes:
+            with memoryview(shared) as target, memoryview(buffer) as source:  # on no stream
+                target[:] = source
+        buffer = shared
+    return _with_layout(buffer, header["layout"])
 
 
 dask_deserialize.register((accelrt.Buffer, accelrt.View), _deserialize)

@@ -345,7 +345,7 @@ class DeviceStore(MutableMapping["Key", object]):
             host = stored.find_used() if stored.host is None else stored.host
             table.begin(move, stored, ValueState.COMING if is_coming else ValueState.READING)
         if host is None:
-            with self._metrics.counted():
+            with self._metrics.counted(), self.device:  # that of pinned memory
                 host = self._files.read(key, cast("SpilledFile", move.read))
         value: Any = self._copy_to_device(cast("OnHost", host)) if is_coming else host
         with self._mutex:

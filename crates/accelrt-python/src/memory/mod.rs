@@ -11,6 +11,7 @@ pub(crate) mod element;
 pub(crate) mod exposure;
 pub(crate) mod foreign_memory;
 pub(crate) mod history;
+pub(crate) mod memory_kind;
 pub(crate) mod memory_uses;
 pub(crate) mod observers;
 pub(crate) mod pickles;
