@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar, overload
 
 from accelrt import _core
+from accelrt._entries import Entries
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -16,15 +17,16 @@ class InferenceMode:
     def __init__(self, mode: bool) -> None:  # noqa: FBT001  torch's
         """Store the mode for the `with`."""
         self.mode = mode
-        self._outside: list[bool] = []
+        self._outside: Entries[bool] = Entries()
 
     def __enter__(self) -> None:
         """Set the mode in this thread."""
-        self._outside.append(_core.exchange_inference_mode(self.mode))
+        self._outside.push(_core.exchange_inference_mode(self.mode))
 
     def __exit__(self, *_: object) -> None:
         """Restore the previous mode."""
-        _core.exchange_inference_mode(self._outside.pop())
+        outside = self._outside.pop("inference_mode was left that had not been entered")
+        _core.exchange_inference_mode(outside)
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
         """Wrap a function to be called in this mode."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 from accelrt import _core, _verbose_table
+from accelrt._entries import Entries
 from accelrt._verbose_records import Record, parse
 
 
@@ -72,8 +73,8 @@ class VerboseLog:
 class VerboseContext:
     """A verbose level of one library, in the whole process, inside a `with`.
 
-    One object may be entered repeatedly, nested and by several threads. Each entry returns a
-    separate log.
+    One object may be entered repeatedly, nested and by several threads or asyncio tasks. Each entry
+    returns a separate log, which ends when the same thread or task leaves the `with`.
     """
 
     def __init__(self, library: str, name: str, level: int, *, capture: bool) -> None:
@@ -81,7 +82,7 @@ class VerboseContext:
         self._library = library
         self._level = _core.verbose_level(library, name, level)
         self._is_capturing = _core.flag("capture", capture)
-        self._open: list[tuple[_core.VerboseScope, VerboseLog]] = []
+        self._open: Entries[tuple[_core.VerboseScope, VerboseLog]] = Entries()
 
     def __repr__(self) -> str:
         return f"<verbose level {self._level} of {self._library}, open {len(self._open)} times>"
@@ -94,7 +95,7 @@ class VerboseContext:
         except BaseException:
             log.end()
             raise
-        self._open.append((scope, log))
+        self._open.push((scope, log))
         return log
 
     def __exit__(
@@ -103,10 +104,7 @@ class VerboseContext:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._open:
-            message = "a verbose scope was left that had not been entered"
-            raise RuntimeError(message)
-        scope, log = self._open.pop()
+        scope, log = self._open.pop("a verbose scope was left that had not been entered")
         scope.leave()
         if self._is_capturing:
             flush_output()

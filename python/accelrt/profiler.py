@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from accelrt import _core, _verbose
 from accelrt._core import DeviceUse, KeyAverage, LongWait, StreamUse
 from accelrt._decorators import Function, inside
+from accelrt._entries import Entries
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -202,7 +203,7 @@ class record_function:  # noqa: N801  torch's name
             message = f"the name of a range must be a str, not {type(name).__name__}"
             raise TypeError(message)
         self._name = name
-        self._open: list[_core.OpenRange | None] = []
+        self._open: Entries[_core.OpenRange | None] = Entries()
 
     def __call__(self, function: Function) -> Function:
         """Wrap a function; each call has an object of its own."""
@@ -210,7 +211,7 @@ class record_function:  # noqa: N801  torch's name
 
     def __enter__(self) -> Self:
         """Begin the range."""
-        self._open.append(_core.begin_profiled_range(self._name))
+        self._open.push(_core.begin_profiled_range(self._name))
         return self
 
     def __exit__(
@@ -220,9 +221,6 @@ class record_function:  # noqa: N801  torch's name
         traceback: TracebackType | None,
     ) -> None:
         """End the range."""
-        if not self._open:
-            message = "a range was left that had not been entered"
-            raise RuntimeError(message)
-        begun = self._open.pop()
+        begun = self._open.pop("a range was left that had not been entered")
         if begun is not None:
             begun.end()
