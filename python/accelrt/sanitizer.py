@@ -248,13 +248,22 @@ def _untold(found: Sequence[_Found], count: int) -> list[_Found]:
 
 
 def _act(action: _Action, findings: Sequence[Finding]) -> None:
+    errors: list[Exception] = []
     for finding in findings:
         if action == "raise":
             raise SanitizerError(finding)
         if action == "warn":
             use = finding.second
             where = (use.file or "<unknown>", use.line)
-            warnings.warn_explicit(str(finding), SanitizerWarning, *where)
+            try:
+                warnings.warn_explicit(str(finding), SanitizerWarning, *where)
+            except SanitizerWarning as error:  # the program's filter makes errors of warnings
+                errors.append(error)
+    if errors:
+        try:
+            raise errors[0]
+        finally:
+            errors.clear()  # which the frames of the error keep
 
 
 class watch:  # noqa: N801  as `profiler.profile`
@@ -286,9 +295,14 @@ class watch:  # noqa: N801  as `profiler.profile`
         if self._report is not None:
             message = "the watch has begun already: make another one"
             raise RuntimeError(message)
-        self._report = Report(self._suppress)
-        self._report._watch = _core.OrderWatch(self._tell)  # noqa: SLF001
-        return self._report
+        self._report = report = Report(self._suppress)
+        self._told = 0
+        try:
+            report._watch = _core.OrderWatch(self._tell)  # noqa: SLF001
+        except BaseException:
+            self._report = None
+            raise
+        return report
 
     def __exit__(
         self,

@@ -6,7 +6,9 @@ does. Method: programs of a few lines, whose findings are known; scripts in proc
 
 from __future__ import annotations
 
+import ctypes
 import json
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ from processes import run
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Callable
     from pathlib import Path
 
 SIZE = 4096
@@ -52,6 +55,82 @@ def test_a_wait_that_does_no_harm_hides_none_at_its_place_that_does() -> None:
             accelrt.Stream().wait_event(event)
         accelrt.Stream().record_event(first)  # so that the wait for it was the first round's
     assert [finding.kind for finding in report.findings] == ["unrecorded-event"]
+
+
+def race() -> None:
+    first, second = (accelrt.Stream(dedicated=True) for _ in range(2))
+    with first:
+        buffer = accelrt.zeros(SIZE)
+    with second:
+        buffer.fill_(1)
+
+
+def missing_record_stream() -> None:
+    memset = ctypes.CDLL(None).memset
+    made_on, other = accelrt.Stream(), accelrt.Stream()
+    with made_on:
+        buffer = accelrt.zeros(SIZE)
+    other.wait_stream(made_on)
+    other.launch(memset, buffer.data_ptr(), 1, ctypes.c_size_t(SIZE))
+
+
+def test_nested_watches_all_receive_a_finding() -> None:
+    """Also a watch inside of one that raises, at once, and not a second time at its end."""
+    with warnings.catch_warnings(record=True) as warned, sanitizer.watch(action="raise"):
+        warnings.simplefilter("always")
+        with sanitizer.watch(action="warn") as inner:
+            with pytest.raises(sanitizer.SanitizerError, match=r"^race"):
+                race()
+            assert len(warned) == 1
+            accelrt.accelerator.synchronize()
+        assert len(warned) == len(inner.findings) == 1
+
+
+def test_nested_watch_passes_an_interrupt_on() -> None:
+    """An error of one watch does not replace the interrupt in the action of another one."""
+
+    def interrupt(*_args: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    with warnings.catch_warnings(), sanitizer.watch(action="raise"):
+        warnings.simplefilter("always")
+        warnings.showwarning = interrupt
+        with pytest.raises(KeyboardInterrupt), sanitizer.watch(action="warn"):
+            race()
+    accelrt.accelerator.synchronize()
+
+
+def test_warnings_as_errors_hide_no_finding() -> None:
+    """The first warning is raised, and the others are not left out."""
+    seen = []
+
+    def note(message: object, *_args: object, **_options: object) -> None:
+        seen.append(str(message))
+        raise sanitizer.SanitizerWarning(message)
+
+    memcpy, stream = ctypes.CDLL(None).memcpy, accelrt.Stream(dedicated=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = note
+        with sanitizer.watch(action="warn") as report:
+            unordered, unwritten = accelrt.zeros(SIZE), accelrt.reads(accelrt.empty(SIZE))
+            with pytest.raises(sanitizer.SanitizerWarning):
+                stream.launch(memcpy, unordered, unwritten, ctypes.c_size_t(SIZE))
+            accelrt.accelerator.synchronize()
+    kinds = sorted(finding.kind for finding in report.findings)
+    assert kinds == sorted(text.partition(":")[0] for text in seen)
+    assert kinds == ["race", "uninitialized-read"]
+
+
+@pytest.mark.parametrize("again", [race, missing_record_stream])
+def test_watch_is_complete_when_entered_again(again: Callable[[], None]) -> None:
+    """What is found at the end is raised, although the first time found something before."""
+    watch = sanitizer.watch(action="raise")
+    for work in (race, again):
+        with pytest.raises(sanitizer.SanitizerError) as raised, watch:
+            work()
+        assert raised.value.finding.kind == work.__name__.replace("_", "-")
+    accelrt.accelerator.synchronize()
 
 
 def test_a_watch_that_raises_tells_at_its_end_of_events_that_were_never_recorded() -> None:

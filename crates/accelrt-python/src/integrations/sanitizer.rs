@@ -6,6 +6,7 @@ use accelrt::Runtime;
 use accelrt::internal::{LockRank, Mutex, Place, fork, order_watch};
 use accelrt_observe::internal::{Found, FoundUse, OpenAccess, Sanitizer, watch};
 use accelrt_observe::sanitizer::FindingKind;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
@@ -42,7 +43,7 @@ fn begin(runtime: &Runtime, callback: Option<Py<PyAny>>) -> Arc<Sanitizer> {
     sanitizer
 }
 
-/// Tells what has been found since the last call. What a callback raises is the caller's.
+/// Tells what has been found since the last call: calls each callback, and returns the first error.
 #[cold]
 #[inline(never)]
 pub(crate) fn tell_new(py: Python<'_>) -> PyResult<()> {
@@ -74,15 +75,28 @@ fn tell_news(py: Python<'_>) -> PyResult<()> {
             all.push((callback, told.sanitizer.findings(from)));
         }
     }
+    let mut told = Ok(());
     for (callback, findings) in all {
         let Some(callback) = callback else { continue };
         // Whether the wait for an event without a record does harm shows later.
         let is_sure = |it: &&Found| it.kind != FindingKind::UnrecordedEvent;
         let sure = findings.iter().filter(is_sure);
         let findings: Vec<_> = sure.map(|it| FoundTuple::of(py, it)).collect();
-        callback.call1(py, (findings,))?;
+        // Its findings count as told, so that one that raises keeps none from the others.
+        let ended = callback.call1(py, (findings,)).map(drop);
+        told = first_error(py, told, ended);
     }
-    Ok(())
+    told
+}
+
+/// The first error of two calls; an interrupt before another exception.
+fn first_error(py: Python<'_>, first: PyResult<()>, second: PyResult<()>) -> PyResult<()> {
+    let is_interrupt = |error: &PyErr| !error.is_instance_of::<PyException>(py);
+    match (first, second) {
+        (Err(first), Err(second)) if is_interrupt(&second) && !is_interrupt(&first) => Err(second),
+        (Ok(()), second) => second,
+        (first, _) => first,
+    }
 }
 
 /// `(stream, name, access, start, stop, file, line, thread)`; a stream is its device and id.
