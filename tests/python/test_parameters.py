@@ -3,7 +3,11 @@
 Method: each parameter is given what it is not; integers of other makers count by `__index__`.
 """
 
+import ctypes
+import operator
+import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -114,3 +118,43 @@ def test_numbers_of_any_size_are_a_pair_of_dlpack() -> None:
     assert capsules.name(buffer.__dlpack__(max_version=(-(2**70), 2**70))) == b"dltensor"
     with pytest.raises(BufferError, match="on no other device"):
         buffer.__dlpack__(dl_device=(2**40, 0))
+
+
+def test_interrupt_does_not_change_a_dtype() -> None:
+    """A signal that arrives while a text is read is the program's: it is not dropped.
+
+    All calls are made by functions in C, so that the signal is pending inside of the second one.
+    """
+
+    class InterruptedByTestError(Exception):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise InterruptedByTestError
+
+    raise_signal = partial(ctypes.PyDLL(None)["raise"], int(signal.SIGUSR1))
+    view = partial(accelrt.zeros(4).view, "int16")
+    outcome: list[Any] = []
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(InterruptedByTestError):
+            outcome.extend(map(operator.call, (raise_signal, view)))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert [getattr(it, "dtype", it) for it in outcome] in ([], [0, "int16"])
+
+
+def test_a_level_is_formatted_for_its_error_only() -> None:
+    """Formatting runs signal handlers, whose exceptions would be dropped there."""
+    formatted = []
+
+    class Level(int):
+        def __str__(self) -> str:
+            formatted.append(int(self))
+            return super().__repr__()
+
+    accelrt.verbose(Level(1))
+    assert formatted == []
+    with pytest.raises(ValueError, match="is 0 to 1, not 5"):
+        accelrt.verbose(Level(5))
+    assert formatted == [5]

@@ -13,7 +13,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 
-use crate::support::errors::{OrRaise, wrong_type};
+use crate::support::errors::{OrRaise, text_of, wrong_type};
 use crate::support::parameters::integer;
 
 /// A scope in which a library has a verbose level, until `leave`.
@@ -175,9 +175,12 @@ pub(crate) fn verbose_level(library: &str, name: &str, level: &Bound<'_, PyAny>)
     let library = library_argument(library)?;
     let highest = library.highest_level();
     let allowed = i32::try_from(number).ok().filter(|level| (0..=highest).contains(level));
-    let given = level.str()?;
-    let text = format!("a verbose level of {library} is 0 to {highest}, not {given}");
-    allowed.ok_or_else(|| PyValueError::new_err(text))
+    let Some(allowed) = allowed else {
+        let given = text_of(level)?;
+        let text = format!("a verbose level of {library} is 0 to {highest}, not {given}");
+        return Err(PyValueError::new_err(text));
+    };
+    Ok(allowed)
 }
 
 /// True when the process has a library or can load it; loads the library.

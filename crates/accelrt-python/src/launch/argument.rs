@@ -15,7 +15,7 @@ use crate::memory::foreign_memory::has_buffer_protocol;
 use crate::memory::value::integer_range;
 use crate::memory::view::PyView;
 use crate::memory::view_memory::ViewMemory;
-use crate::support::errors::type_name;
+use crate::support::errors::{text_of, type_name};
 
 const MAX_DEPTH: usize = 8;
 
@@ -316,7 +316,10 @@ impl<'py> ArgumentConverter<'_, 'py> {
     }
 
     pub(crate) fn out_of_range(&self, given: &Bound<'_, PyAny>, range: &str) -> PyErr {
-        PyOverflowError::new_err(format!("{} does not fit into {range}: {given}", self.place()))
+        let place = self.place();
+        let error =
+            |given| PyOverflowError::new_err(format!("{place} does not fit into {range}: {given}"));
+        text_of(given).map_or_else(|error| error, error)
     }
 }
 

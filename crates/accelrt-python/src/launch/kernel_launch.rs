@@ -102,7 +102,7 @@ fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
         // The error shows the given object, because `numbers` is clamped to 64 bits.
         Err(PyValueError::new_err(format!(
             "{what} must be positive numbers, not {}",
-            given.repr()?
+            given.repr()?.to_string_lossy()
         )))
     })
 }

@@ -106,7 +106,8 @@ impl PyMarked {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!("accelrt.{}({})", self.mark.name(), self.memory.bind(py).repr()?))
+        let memory = self.memory.bind(py).repr()?;
+        Ok(format!("accelrt.{}({})", self.mark.name(), memory.to_string_lossy()))
     }
 }
 
@@ -142,7 +143,8 @@ fn mark_argument(x: &Bound<'_, PyAny>, mark: AccessMark) -> PyResult<PyMarked> {
     } else if has_buffer_protocol(x) {
         Bound::new(py, as_buffer(x)?)?.into_any()
     } else if x.is_instance_of::<PyMarked>() {
-        return Err(PyTypeError::new_err(format!("x is marked already: {}", x.repr()?)));
+        let text = format!("x is marked already: {}", x.repr()?.to_string_lossy());
+        return Err(PyTypeError::new_err(text));
     } else {
         let expected = "an accelrt.Buffer or View, or have the buffer protocol or data_ptr()";
         return Err(wrong_type("x", expected, x));

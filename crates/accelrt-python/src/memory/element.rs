@@ -8,7 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
-use crate::support::errors::wrong_type;
+use crate::support::errors::{text_of, wrong_type};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Element {
@@ -92,15 +92,15 @@ impl Element {
     /// text such as "float32", "f4" or "<f4". `TypeError` for other types and byte orders.
     pub(crate) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let name = if let Ok(name) = object.cast::<PyString>() {
-            name.to_string()
+            name.to_string_lossy().into_owned()
         } else if let Ok(class) = object.cast::<PyType>() {
-            class.name()?.to_string()
+            class.name()?.to_string_lossy().into_owned()
         } else {
             let expected = || wrong_type("dtype", "a NumPy dtype or its name", object);
             let name = object.getattr("name").map_err(|_| expected())?;
             let is_native = object.getattr("isnative").and_then(|native| native.extract());
             if !is_native.unwrap_or(true) {
-                return Err(wrong_order(&object.str()?.to_string()));
+                return Err(wrong_order(&text_of(object)?));
             }
             name.extract::<String>().map_err(|_| expected())?
         };

@@ -5,7 +5,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::memory::element::Element;
-use crate::support::errors::wrong_type;
+use crate::support::errors::{text_of, wrong_type};
 use crate::support::parameters::integer_of;
 
 /// The argument that requests an inferred extent, as in NumPy.
@@ -42,7 +42,7 @@ pub(crate) fn read(shape: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
             extent if extent < INFERRED => "be 0 or more, or -1 once",
             _ => continue,
         };
-        let text = format!("an extent of a shape must {allowed}, not {}", item.str()?);
+        let text = format!("an extent of a shape must {allowed}, not {}", text_of(item)?);
         return Err(PyValueError::new_err(text));
     }
     Ok(extents)

@@ -8,7 +8,7 @@ use pyo3::types::{PyBool, PyComplex, PyInt};
 
 use crate::memory::element::Element;
 use crate::memory::small_float::SmallFloat;
-use crate::support::errors::{type_name, wrong_type};
+use crate::support::errors::{text_of, type_name, wrong_type};
 
 /// Converts a number to the bytes of an element. `TypeError` unless the number's kind fits the
 /// type, `OverflowError` when the number is out of the type's range.
@@ -44,7 +44,7 @@ fn integer(element: Element, is_signed: bool, value: &Bound<'_, PyAny>) -> PyRes
     let number = value.extract::<i128>().ok().filter(|number| range.contains(number));
     let Some(number) = number else {
         let (least, most) = range.into_inner();
-        let text = format!("value must be {least} to {most} for {name}, not {}", value.str()?);
+        let text = format!("value must be {least} to {most} for {name}, not {}", text_of(value)?);
         return Err(PyOverflowError::new_err(text));
     };
     Ok(native(&number.to_le_bytes()[..item_bytes]))

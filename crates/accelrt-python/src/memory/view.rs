@@ -319,6 +319,7 @@ impl PyView {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let (shape, name) = (self.shape(py)?.repr()?, self.element.name);
+        let shape = shape.to_string_lossy();
         let device = self.memory.device();
         Ok(format!("accelrt.View(dtype='{name}', shape={shape}, device='{device}')"))
     }

@@ -10,7 +10,7 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::objects::contexts::{Context, default_device};
 use crate::objects::task_contexts;
-use crate::support::errors::{OrRaise, wrong_type};
+use crate::support::errors::{OrRaise, text_of, wrong_type};
 use crate::support::parameters::{integer, integer_of};
 
 /// A device by name: a kind and, optionally, an index from 0 to 127.
@@ -41,7 +41,7 @@ impl PyDevice {
         if named.index.is_some() {
             let text =
                 "type (string) must not include an index because index was passed explicitly";
-            return Err(PyRuntimeError::new_err(format!("{text}: {}", r#type.str()?)));
+            return Err(PyRuntimeError::new_err(format!("{text}: {}", text_of(r#type)?)));
         }
         Ok(Self { index: Some(index_in_range(integer("index", index)?, index)?), ..named })
     }
@@ -158,7 +158,7 @@ fn index_in_range(number: i64, given: &Bound<'_, PyAny>) -> PyResult<usize> {
         Ok(index) if index <= usize::from(MAX_DEVICE_INDEX) => Ok(index),
         Ok(_) => Err(PyRuntimeError::new_err(format!(
             "Device index {} is out of range: an index is at most {MAX_DEVICE_INDEX}",
-            given.str()?
+            text_of(given)?
         ))),
         Err(_) => Err(PyRuntimeError::new_err("Device index must not be negative")),
     }

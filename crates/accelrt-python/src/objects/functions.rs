@@ -12,7 +12,7 @@ use crate::launch::host_threads;
 use crate::objects::device::{PyDevice, kind_argument};
 use crate::objects::stream::{PyStream, stream_argument};
 use crate::objects::task_contexts::{self, Selection};
-use crate::support::errors::{OrRaise, python_text, wrong_type};
+use crate::support::errors::{OrRaise, python_text, text_of, wrong_type};
 use crate::support::parameters::{Flag, integer_of, timeout_argument};
 use crate::support::reaper;
 use crate::support::waiting::without_gil;
@@ -245,7 +245,7 @@ fn index_of(
 ) -> PyResult<i64> {
     if let Some(index) = integer_of(device)? {
         if index > i64::from(MAX_DEVICE_INDEX) {
-            let (given, allowed) = (device.str()?, format!("at most {MAX_DEVICE_INDEX}"));
+            let (given, allowed) = (text_of(device)?, format!("at most {MAX_DEVICE_INDEX}"));
             return Err(PyRuntimeError::new_err(format!(
                 "Device index {given} of {kind} is out of range: an index is {allowed}"
             )));
@@ -262,7 +262,7 @@ fn index_of(
     }
     if named.index.is_none() && !is_optional {
         let expected = "an accelrt.device with a specified index or an integer";
-        let text = format!("Expected {expected}, but got:{}", device.str()?);
+        let text = format!("Expected {expected}, but got:{}", text_of(device)?);
         return Err(PyValueError::new_err(text));
     }
     Ok(i64::try_from(named.resolve(runtime).or_raise()?.index()).unwrap_or(-1))

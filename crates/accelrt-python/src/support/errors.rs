@@ -274,6 +274,15 @@ pub(crate) fn wrong_type(what: &str, expected: &str, given: &Bound<'_, PyAny>) -
     PyTypeError::new_err(format!("{what} must be {expected}, not {}", type_name(given)))
 }
 
+/// The text of an object. `Display` of an object converts it once more, which runs signal handlers,
+/// and drops what they raise.
+pub(crate) fn text_of(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(object.str()?.to_string_lossy().into_owned())
+}
+
 pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
-    object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string())
+    object
+        .get_type()
+        .name()
+        .map_or_else(|_| "object".to_owned(), |name| name.to_string_lossy().into_owned())
 }

@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyValueErro
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PySlice, PySliceMethods, PyTuple};
 
-use crate::support::errors::{OrRaise, wrong_type};
+use crate::support::errors::{OrRaise, text_of, wrong_type};
 
 /// A `bool` parameter. Extraction accepts any object, so that `get` can raise our own error.
 pub(crate) enum Flag<'py> {
@@ -80,7 +80,7 @@ impl<'py> NamedArguments<'py> {
         let given = self.take(name).ok_or_else(missing)?;
         match integer(name, &given)? {
             i64::MIN | i64::MAX => {
-                let text = format!("{name} must be a number of 64 bits, not {}", given.str()?);
+                let text = format!("{name} must be a number of 64 bits, not {}", text_of(&given)?);
                 Err(PyRuntimeError::new_err(text))
             }
             number => Ok(number),
@@ -132,7 +132,7 @@ pub(crate) fn size(what: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
     if let (Ok(size), true) = (usize::try_from(number), number < i64::MAX) {
         return Ok(size);
     }
-    let given = object.str()?;
+    let given = text_of(object)?;
     let text = format!("{what} must be 0 or more and fit an address, not {given}");
     Err(PyValueError::new_err(text))
 }
@@ -141,7 +141,7 @@ pub(crate) fn size(what: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
 pub(crate) fn alignment(object: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
     let Some(object) = object else { return Ok(1) };
     let align_bytes = usize::try_from(integer("alignment", object)?).unwrap_or(0);
-    check_alignment(align_bytes, &object.str()?).or_raise()?;
+    check_alignment(align_bytes, &text_of(object)?).or_raise()?;
     Ok(align_bytes)
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn timeout_argument(object: Option<&Bound<'_, PyAny>>) -> PyResult<Op
         Err(_) => return Err(wrong_type("timeout", "a number of seconds or None", object)),
     };
     if seconds.is_nan() || seconds < 0.0 {
-        let text = format!("timeout must be 0 seconds or more, not {}", object.str()?);
+        let text = format!("timeout must be 0 seconds or more, not {}", text_of(object)?);
         return Err(PyValueError::new_err(text));
     }
     Ok(Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)))

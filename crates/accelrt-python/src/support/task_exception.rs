@@ -84,7 +84,7 @@ struct Description {
 impl RaisedInTask {
     /// Describes an exception whose handle keeps `objects`.
     pub(crate) fn new(exception: &Bound<'_, PyAny>, objects: &Arc<HandleObjects>) -> Self {
-        let text = exception.str().map(|text| cut(text.to_string()));
+        let text = exception.str().map(|text| cut(text.to_string_lossy().into_owned()));
         let text = text.unwrap_or_else(|_| FAILED_TEXT.to_owned());
         let name = cut(type_name(exception));
         let message = if text.is_empty() { name } else { format!("{name}: {text}") };
