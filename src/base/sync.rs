@@ -12,7 +12,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::task::Wake;
 use std::time::{Duration, Instant};
 
@@ -240,12 +240,12 @@ pub(super) fn is_forked_child() -> bool {
     unmodelled::IS_FORKED_CHILD.load(Ordering::Relaxed)
 }
 
-// The standard library's mutex, because it works in a forked child. A mutex that parks threads in
-// a global table might deadlock there: a thread that the child lacks may have locked the table.
+// A mutex of parking_lot is a byte. It parks threads in a global table, which a thread that a forked
+// child lacks may have locked; a child takes no lock (see `Mutex::lock`).
 #[cfg(not(loom))]
-type InnerMutex<T> = std::sync::Mutex<T>;
+type InnerMutex<T> = parking_lot::Mutex<T>;
 #[cfg(not(loom))]
-type InnerGuard<'a, T> = std::sync::MutexGuard<'a, T>;
+type InnerGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
 #[cfg(loom)]
 type InnerMutex<T> = loom::sync::Mutex<T>;
 #[cfg(loom)]
@@ -282,16 +282,22 @@ impl<T> Mutex<T> {
             self.rank
         );
         note_acquisition(self.rank);
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        #[cfg(not(loom))]
+        let inner = self.inner.lock();
+        #[cfg(loom)]
+        let inner = self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         MutexGuard { rank: self.rank, inner }
     }
 
     /// `None` when another thread holds the lock.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        #[cfg(not(loom))]
+        let inner = self.inner.try_lock()?;
+        #[cfg(loom)]
         let inner = match self.inner.try_lock() {
             Ok(inner) => inner,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return None,
         };
         note_acquisition(self.rank);
         Some(MutexGuard { rank: self.rank, inner })

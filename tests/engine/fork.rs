@@ -18,6 +18,7 @@ use accelrt::{
 use accelrt_testing::fault::{FaultBackend, Method};
 use accelrt_testing::null::{CompletionMode, NullBackend, NullConfig};
 
+use crate::asked::asked;
 use crate::child::{self, End};
 use crate::gate::Gate;
 use crate::process;
@@ -48,7 +49,9 @@ fn program() {
 
 /// Runs a program, which must end well and say nothing.
 fn assert_succeeds(name: &str) {
-    let stderr = process::stderr_of_success(&process::run("fork::program", name, &[]));
+    let forks = std::env::var("ACCELRT_TEST_FORKS").ok();
+    let variables: Vec<_> = forks.iter().map(|it| ("ACCELRT_TEST_FORKS", it.as_str())).collect();
+    let stderr = process::stderr_of_success(&process::run("fork::program", name, &variables));
     assert_eq!(stderr, "");
 }
 
@@ -268,7 +271,7 @@ fn fork_while(work: fn(&Runtime, &Stream, &Event)) {
     let event = stream.record_event().unwrap();
     let is_over = AtomicBool::new(false);
     let fork_often = || {
-        for _ in 0..25 {
+        for _ in 0..asked("ACCELRT_TEST_FORKS").unwrap_or(25) {
             in_child(|| {
                 ask_everything(&runtime, &stream, &event);
                 assert_refusals(&runtime, &stream, &event);

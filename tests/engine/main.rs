@@ -5,6 +5,8 @@
 //! process of its own (an exit, a fork, the environment) runs this binary again, see
 //! [`support::process`].
 
+#[path = "../common/asked.rs"]
+mod asked;
 #[path = "../common/child.rs"]
 mod child;
 #[path = "../common/gate.rs"]
