@@ -240,8 +240,8 @@ pub(super) fn is_forked_child() -> bool {
     unmodelled::IS_FORKED_CHILD.load(Ordering::Relaxed)
 }
 
-// A mutex of parking_lot is a byte. It parks threads in a global table, which a thread that a forked
-// child lacks may have locked; a child takes no lock (see `Mutex::lock`).
+// A mutex of parking_lot is a byte. It parks threads in a global table, which a thread that a
+// forked child lacks may have locked; a child takes no lock (see `Mutex::lock`).
 #[cfg(not(loom))]
 type InnerMutex<T> = parking_lot::Mutex<T>;
 #[cfg(not(loom))]

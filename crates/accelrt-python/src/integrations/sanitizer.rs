@@ -244,7 +244,7 @@ pub(crate) fn begin_host_access(
     if !order_watch::is_on() {
         return Ok(None);
     }
-    let used = buffer.get().current.buffer(py).used_bytes(Some(writes));
+    let used = buffer.get().state.buffer(py).used_bytes(Some(writes));
     let _scope = StackScope::of_order(py);
     let access = PyOpenAccess(Mutex::new(LockRank::Python, Some(OpenAccess::begin(used))));
     tell_new(py)?;

@@ -261,7 +261,7 @@ impl<'py> ArgumentConverter<'_, 'py> {
     fn owned_memory(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
         let (memory, mark) = unmarked(value);
         let used = if let Ok(buffer) = memory.cast::<PyBuffer>() {
-            let buffer = buffer.get().current.buffer(value.py());
+            let buffer = buffer.get().state.buffer(value.py());
             UsedMemory { memory: ViewMemory::Ours(buffer), mark }
         } else if let Ok(view) = memory.cast::<PyView>() {
             let used = UsedMemory::of_view(&self.place(), view.get(), mark)?;

@@ -84,7 +84,7 @@ fn used_arguments(args: &Bound<'_, PyTuple>) -> Vec<UsedBytes> {
         let (memory, mark) = unmarked(&argument);
         let writes = Some(mark.writes() == Some(true));
         if let Ok(buffer) = memory.cast::<PyBuffer>() {
-            let buffer = buffer.get().current.buffer(memory.py());
+            let buffer = buffer.get().state.buffer(memory.py());
             return Some(buffer.used_bytes(writes));
         }
         match &*memory.cast::<PyView>().ok()?.get().memory {

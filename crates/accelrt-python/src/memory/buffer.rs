@@ -40,7 +40,7 @@ use crate::support::waiting::{enqueue, without_gil};
 /// b'\x00\x00ab\x00\x00\x00\x00'
 #[pyclass(name = "Buffer", module = "accelrt", weakref, frozen)]
 pub(crate) struct PyBuffer {
-    pub(crate) current: BufferState,
+    pub(crate) state: BufferState,
 }
 
 impl PyBuffer {
@@ -56,7 +56,7 @@ impl PyBuffer {
         };
         let copy = allocate(py, source.nbytes(), source.device(), origin)?;
         copy_between_buffers(py, &copy, source)?;
-        Ok(Self { current: BufferState::in_mode(copy) })
+        Ok(Self { state: BufferState::in_mode(copy) })
     }
 }
 
@@ -65,25 +65,25 @@ impl PyBuffer {
     /// Size in bytes.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> usize {
-        self.current.buffer(py).nbytes()
+        self.state.buffer(py).nbytes()
     }
 
     /// The device of the memory; for pinned host memory the device named in the request.
     #[getter]
     fn device(&self, py: Python<'_>) -> PyDevice {
-        self.current.buffer(py).device().into()
+        self.state.buffer(py).device().into()
     }
 
     /// The stream that was current when the buffer was created.
     #[getter]
     fn stream(&self, py: Python<'_>) -> PyStream {
-        PyStream { stream: self.current.buffer(py).stream() }
+        PyStream { stream: self.state.buffer(py).stream() }
     }
 
     /// The device address of the first byte; 0 for an empty allocation. Fails after a release. Does
     /// not block: tasks may still be writing to the memory.
     fn data_ptr(&self, py: Python<'_>) -> PyResult<u64> {
-        self.current.buffer(py).address().or_raise()
+        self.state.buffer(py).address().or_raise()
     }
 
     /// The number of writes by `copy_`, `fill_` and `copy_to`, through this buffer and those that
@@ -97,17 +97,17 @@ impl PyBuffer {
     /// (1, 1, 0)
     #[getter]
     fn _version(&self, py: Python<'_>) -> PyResult<u64> {
-        self.current.version(py)
+        self.state.version(py)
     }
 
     /// True for a buffer created in inference mode.
     fn is_inference(&self, py: Python<'_>) -> bool {
-        self.current.is_inference(py)
+        self.state.is_inference(py)
     }
 
     /// Another buffer of the same memory, which shares its version.
     fn detach(&self, py: Python<'_>) -> Self {
-        Self { current: self.current.view(py, self.current.buffer(py)) }
+        Self { state: self.state.view(py, self.state.buffer(py)) }
     }
 
     /// Another buffer of the same memory, with its own version, which starts at 0. Assigning a
@@ -115,7 +115,7 @@ impl PyBuffer {
     /// version unchanged.
     #[getter]
     fn data(&self, py: Python<'_>) -> Self {
-        Self { current: self.current.data(py) }
+        Self { state: self.state.data(py) }
     }
 
     #[setter]
@@ -125,7 +125,7 @@ impl PyBuffer {
             let text = format!("Variable data has to be a tensor, but got {given}");
             PyTypeError::new_err(text)
         })?;
-        self.current.set_data(other.py(), &other.get().current);
+        self.state.set_data(other.py(), &other.get().state);
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl PyBuffer {
         source: &Bound<'py, PyAny>,
         non_blocking: Flag<'_>,
     ) -> PyResult<Bound<'py, Self>> {
-        copy_into(&slf.get().current, source, non_blocking.get("non_blocking")?)?;
+        copy_into(&slf.get().state, source, non_blocking.get("non_blocking")?)?;
         Ok(slf)
     }
 
@@ -155,7 +155,7 @@ impl PyBuffer {
         text_signature = "($self, target, non_blocking=False)"
     )]
     fn copy_to(&self, target: &Bound<'_, PyAny>, non_blocking: Flag<'_>) -> PyResult<()> {
-        let source = self.current.buffer(target.py());
+        let source = self.state.buffer(target.py());
         copy_to_host(&source, target, non_blocking.get("non_blocking")?)
     }
 
@@ -165,7 +165,7 @@ impl PyBuffer {
         let number = integer("byte", byte)?;
         let out_of_range = |_| PyValueError::new_err(format!("byte must be 0 to 255, not {byte}"));
         let byte = u8::try_from(number).map_err(out_of_range)?;
-        slf.get().current.write(slf.py(), |buffer| {
+        slf.get().state.write(slf.py(), |buffer| {
             let stream = current_stream(buffer).or_raise()?;
             enqueue(slf.py(), &stream, || {
                 // SAFETY: the program orders accesses to a buffer on several streams, as the
@@ -184,12 +184,12 @@ impl PyBuffer {
     /// >>> bytes(accelrt.empty(2).fill_(7).clone())
     /// b'\x07\x07'
     fn clone(&self, py: Python<'_>) -> PyResult<Self> {
-        Self::cloned(py, &self.current.buffer(py))
+        Self::cloned(py, &self.state.buffer(py))
     }
 
     /// Another object for the same memory, as `buffer[:]`.
     fn __copy__(&self, py: Python<'_>) -> Self {
-        Self { current: self.current.view(py, self.current.buffer(py)) }
+        Self { state: self.state.view(py, self.state.buffer(py)) }
     }
 
     /// As `clone`: the copies of buffers that share memory do not share it.
@@ -205,7 +205,7 @@ impl PyBuffer {
     /// >>> buffer
     /// accelrt.Buffer(nbytes=8, device='cpu:0', released)
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        slf.get().current.buffer(slf.py()).address().or_raise()?; // fails after a release
+        slf.get().state.buffer(slf.py()).address().or_raise()?; // fails after a release
         Ok(slf)
     }
 
@@ -225,13 +225,13 @@ impl PyBuffer {
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         drop_parked(py); // parked objects may hold exports
         let _stack = StackScope::of_free(py);
-        self.current.buffer(py).release().or_raise()
+        self.state.buffer(py).release().or_raise()
     }
 
     /// Records that work enqueued on `stream` before this call may use the memory. Does not block.
     fn record_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, stream) = (stream.py(), stream_argument("stream", stream)?);
-        self.current.buffer(py).record_use(&stream.get().stream).or_raise()
+        self.state.buffer(py).record_use(&stream.get().stream).or_raise()
     }
 
     /// A typed view, which keeps the memory alive. `dtype` is read as `numpy.dtype` reads it: a
@@ -256,7 +256,7 @@ impl PyBuffer {
         dl_device: Option<&Bound<'py, PyAny>>,
         copy: Option<Flag<'py>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let buffer = self.current.buffer(py);
+        let buffer = self.state.buffer(py);
         let request = ExportRequest::read(buffer.device(), stream, max_version, dl_device, copy)?;
         let shape = [buffer.nbytes()];
         request.capsule(py, &ViewMemory::Ours(buffer), BYTE, &shape)
@@ -264,7 +264,7 @@ impl PyBuffer {
 
     /// The device's type and index in DLPack.
     fn __dlpack_device__(&self, py: Python<'_>) -> (i32, i32) {
-        device_of(self.current.buffer(py).device())
+        device_of(self.state.buffer(py).device())
     }
 
     /// NumPy reads this attribute after a failed `memoryview`, whose error NumPy drops. The
@@ -283,7 +283,7 @@ impl PyBuffer {
     /// prevent `release()`.
     #[getter]
     fn __sycl_usm_array_interface__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let view = PyView::of_bytes(slf.get().current.buffer(slf.py()));
+        let view = PyView::of_bytes(slf.get().state.buffer(slf.py()));
         Bound::new(slf.py(), view)?.getattr("__sycl_usm_array_interface__")
     }
 
@@ -292,9 +292,9 @@ impl PyBuffer {
     }
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let (py, buffer) = (key.py(), self.current.buffer(key.py()));
+        let (py, buffer) = (key.py(), self.state.buffer(key.py()));
         let part = buffer.slice(parameters::range("Buffer", key, buffer.nbytes())?).or_raise()?;
-        Ok(Self { current: self.current.view(py, part) })
+        Ok(Self { state: self.state.view(py, part) })
     }
 
     /// # Safety
@@ -304,7 +304,7 @@ impl PyBuffer {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        let buffer = slf.get().current.buffer(slf.py());
+        let buffer = slf.get().state.buffer(slf.py());
         let export = export(slf.py(), &buffer)?;
         let shape = vec![buffer.nbytes()];
         let exposure = Exposure { export, format: c"B".to_owned(), item_bytes: 1, shape };
@@ -326,7 +326,7 @@ impl PyBuffer {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        let buffer = self.current.buffer(py);
+        let buffer = self.state.buffer(py);
         let (bytes, device) = (buffer.nbytes(), buffer.device());
         let state = if fork::is_child() {
             "of the parent process" // threads of the parent may have held the locks
@@ -386,7 +386,7 @@ fn empty_now(
         drop_parked(py);
         task_contexts::apply();
         if let Some(buffer) = thread_hints::empty(bytes, None).or_raise()? {
-            return Ok(PyBuffer { current: BufferState::new(buffer) });
+            return Ok(PyBuffer { state: BufferState::new(buffer) });
         }
     }
     empty_on(py, bytes, device, parameters::alignment(alignment)?)
@@ -408,7 +408,7 @@ fn empty_on(
     let buffer = allocate_in_scope(py, bytes, device, |runtime, device| {
         Ok(Origin { align_bytes, ..runtime.origin(device)? })
     })?;
-    Ok(PyBuffer { current: BufferState::in_mode(buffer) })
+    Ok(PyBuffer { state: BufferState::in_mode(buffer) })
 }
 
 /// As `empty`, filled with zeros by a task of the current stream.
@@ -424,7 +424,7 @@ pub(crate) fn zeros(
     alignment: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyBuffer> {
     let zeros = empty(nbytes, device, alignment)?;
-    let buffer = zeros.current.buffer(nbytes.py());
+    let buffer = zeros.state.buffer(nbytes.py());
     let home = buffer.stream();
     enqueue(nbytes.py(), &home, || {
         // SAFETY: no other code has the buffer. The home stream orders earlier uses of the memory
@@ -445,7 +445,7 @@ pub(crate) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
     task_contexts::apply();
     let device = Runtime::of_process().or_raise()?.current_device().or_raise()?;
     let buffer = allocate(nbytes.py(), bytes, device, Runtime::pinned_origin)?;
-    Ok(PyBuffer { current: BufferState::in_mode(buffer) })
+    Ok(PyBuffer { state: BufferState::in_mode(buffer) })
 }
 
 /// As `empty`, in memory that the device shares with the host. On every kind, the buffer protocol,
@@ -465,7 +465,7 @@ pub(crate) fn empty_shared(
     let bytes = size("nbytes", nbytes)?;
     let device = device_or_default(Runtime::of_process().or_raise()?, device)?;
     let buffer = allocate(nbytes.py(), bytes, device, Runtime::shared_origin)?;
-    Ok(PyBuffer { current: BufferState::in_mode(buffer) })
+    Ok(PyBuffer { state: BufferState::in_mode(buffer) })
 }
 
 /// Allocates with the device's current stream as the home, from what `origin` returns for the

@@ -110,7 +110,7 @@ impl RetainedHandles {
     /// `None` for memory of other libraries, and for objects without memory.
     fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
         if let Ok(buffer) = object.cast::<PyBuffer>() {
-            let buffer = buffer.get().current.buffer(object.py()); // one more handle
+            let buffer = buffer.get().state.buffer(object.py()); // one more handle
             let (allocation, all) = (buffer.allocation_id(), buffer.num_handles() - 1);
             return Some(Self { allocation, count: 1, all });
         }

@@ -177,7 +177,7 @@ pub(crate) fn write_if_buffer<T>(
     write: impl FnOnce(&Buffer) -> PyResult<T>,
 ) -> Option<PyResult<T>> {
     if let Ok(buffer) = target.cast::<PyBuffer>() {
-        return Some(buffer.get().current.write(target.py(), write));
+        return Some(buffer.get().state.write(target.py(), write));
     }
     let PyView { memory, owner, .. } = target.cast::<PyView>().ok()?.get();
     let ViewMemory::Ours(buffer) = &**memory else { return None };
@@ -192,14 +192,14 @@ fn write_counted<T>(
     write: impl FnOnce(&Buffer) -> PyResult<T>,
 ) -> PyResult<T> {
     match owner {
-        Some(owner) => owner.get().current.write(py, |_| write(buffer)),
+        Some(owner) => owner.get().state.write(py, |_| write(buffer)),
         None => write(buffer),
     }
 }
 
 pub(crate) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
     if let Ok(buffer) = object.cast::<PyBuffer>() {
-        return Some(buffer.get().current.buffer(object.py()));
+        return Some(buffer.get().state.buffer(object.py()));
     }
     match &*object.cast::<PyView>().ok()?.get().memory {
         ViewMemory::Ours(buffer) => Some(buffer.clone()),

@@ -53,7 +53,7 @@ impl PyView {
         shape: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let element = Element::extract(dtype)?;
-        let buffer = owner.get().current.buffer(owner.py());
+        let buffer = owner.get().state.buffer(owner.py());
         let (name, item_bytes, bytes) = (element.name, element.item_bytes, buffer.nbytes());
         let address = buffer.address().or_raise()?;
         if !element.may_begin_at(address) {
@@ -285,7 +285,7 @@ impl PyView {
     fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> PyResult<Self> {
         let ViewMemory::Ours(buffer) = &*self.memory else { return self.copied(py) };
         let copy = Py::new(py, PyBuffer::cloned(py, buffer)?)?;
-        let memory = ViewMemory::Ours(copy.get().current.buffer(py));
+        let memory = ViewMemory::Ours(copy.get().state.buffer(py));
         Ok(Self { owner: Some(copy), ..Self::new(memory, self.element, self.shape.clone()) })
     }
 
