@@ -604,7 +604,7 @@ packages: $(PACKAGING)/ready ## the source distribution and the crate, each buil
 	$(PACKAGING)/bin/maturin sdist --out $(TARGET_DIR)/packaging/source
 	$(RELEASE_TESTS) $(PACKAGING)/bin/python -m pip wheel --quiet --no-deps \
 		--wheel-dir $(TARGET_DIR)/packaging/source $(TARGET_DIR)/packaging/source/*.tar.gz
-	$(CARGO) package --all-features
+	$(CARGO) package --workspace --exclude accelrt-python --exclude accelrt-benches --all-features
 
 .PHONY: doc
 doc: ## the documentation, in target/doc
