@@ -336,6 +336,42 @@ mod tests {
         assert_eq!(resume_threads.shutdown(far_deadline()), Leftover::default());
     }
 
+    /// Work that blocks as [`BlockingWork`], inside of a function that may block.
+    struct HeldWork(Arc<BlockingWork>);
+
+    impl Work for HeldWork {
+        fn run(self: Arc<Self>, turn: &Turn<'_>) {
+            while_blocked(|| Arc::clone(&self.0).run(turn));
+        }
+    }
+
+    /// Posts work that is held until the drop of the result, and waits until it has begun.
+    fn hold(resume_threads: &ResumeThreads) -> Sender<()> {
+        let ((enter, entered), (let_go, held)) = (channel(), channel());
+        let work = Arc::new(BlockingWork(enter, held.into()));
+        resume_threads.post(Arc::new(HeldWork(work)));
+        entered.recv().unwrap();
+        let_go
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_is_not_expected_to_take_work() {
+        let resume_threads = resume_threads();
+        drop([(); 2].map(|()| hold(&resume_threads))); // then one thread sleeps and one ends
+        let num_threads = || {
+            let state = resume_threads.shared.state.lock();
+            let running = state.threads.iter().filter(|it| !it.thread.is_finished());
+            if state.asleep.is_some() { running.count() } else { 2 }
+        };
+        while num_threads() > 1 {
+            std::thread::yield_now();
+        }
+        let _held = hold(&resume_threads);
+        let (tell, reports) = channel();
+        resume_threads.post(Arc::new(Reporter(tell)));
+        assert!(reports.recv_timeout(Duration::from_secs(30)).expect("no thread takes it"));
+    }
+
     #[test]
     fn work_that_blocks_does_not_delay_later_work() {
         for (is_there_before, is_nested) in [(false, false), (true, false), (false, true)] {

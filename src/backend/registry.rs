@@ -218,6 +218,12 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "begins with the cpu backend")]
+    fn a_registry_of_another_kind_than_cpu_is_a_mistake() {
+        let _ = Registry::new(null_backend(DeviceKind::XPU, 1, true));
+    }
+
+    #[test]
     fn with_backend_adds_or_replaces() {
         let registry = cpu()
             .with_backend(null_backend(DeviceKind::XPU, 1, true))

@@ -319,13 +319,20 @@ mod tests {
     #[test]
     fn a_rate_measured_across_a_machine_sleep_is_discarded() {
         for clock in clocks() {
-            let known = clock.ticks_between_ns(0, 1 << 40);
-            // Simulates a counter that advanced while the monotonic clock stopped.
-            let ticks = clock.now_ticks();
-            clock.base.lock().ticks = ticks.wrapping_sub(1 << 62);
-            clock.measure(0);
-            let kept = clock.ticks_between_ns(0, 1 << 40);
-            assert!((kept - known).abs() <= known / 500, "{:?}: {known} {kept}", clock.source());
+            // Each share of the time since the last measurement, and for ages.
+            for share in [100, 20, 0] {
+                let known = clock.ticks_between_ns(0, 1 << 40);
+                // Simulates a counter that advanced while the monotonic clock stopped.
+                let span = clock.now_ticks().wrapping_sub(clock.base.lock().ticks);
+                let slept = span.checked_div(share).unwrap_or(1 << 62);
+                let ticks = clock.base.lock().ticks;
+                clock.base.lock().ticks = ticks.wrapping_sub(slept);
+                clock.measure(0);
+                let kept = clock.ticks_between_ns(0, 1 << 40);
+                let source = clock.source();
+                assert!((kept - known).abs() <= known / 500, "{source:?}: {known} {kept} {share}");
+                clock.measure(1_000_000); // a new span
+            }
         }
     }
 

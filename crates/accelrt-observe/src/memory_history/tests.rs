@@ -174,6 +174,24 @@ fn events_of_threads_are_in_the_order_in_which_memory_changed_hands() {
 /// threads that turn memory over, some of it in use by another stream, while this one takes
 /// snapshots and plays their events.
 #[test]
+fn the_first_of_many_moments_has_the_events_before_it() {
+    // Goal: events up to the first moment are kept, however many there are up to the last one.
+    // Method: each moment adds an event, and there are more of them than the history keeps.
+    let (runtime, device) = runtime("policy:native");
+    let allocator = runtime.allocator(device).unwrap();
+    let history = MemoryHistory::start(&runtime, 20);
+    let buffer = runtime.empty(4096, device).unwrap();
+    let before = history.events(device).len();
+    assert!((1..20).contains(&before), "{before}");
+    let (moments, _) = history.moments(&[&*allocator; 100]);
+    for (index, (_, events)) in moments.iter().enumerate() {
+        let last = events.last().map(|it| it.event.action);
+        assert_eq!((last, events.len()), (Some(TraceAction::Snapshot), before + 1 + index));
+    }
+    drop(buffer);
+}
+
+#[test]
 fn snapshots_beside_threads_are_of_one_moment() {
     let seed = seed();
     for (settings, on_cores) in POLICIES.iter().flat_map(|it| [(it, false), (it, true)]) {
