@@ -1,8 +1,8 @@
 //! The kind against the conformance kit, and in a program as any user of accelrt writes it.
 
 use accelrt::{Config, Device, DeviceKind, Error, Runtime};
-use accelrt_random::{FloatType, RawType, RuntimeExt};
 use accelrt_example_device::{Npu, TYPE_CODE, backend, register};
+use accelrt_random::{FloatType, RawType, RuntimeExt};
 use accelrt_testing::conformance::Subject;
 
 fn npu() -> Subject {
