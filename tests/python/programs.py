@@ -36,6 +36,12 @@ class Step(NamedTuple):
     second: int = 0
 
 
+class Failure(str):
+    """The end of an error's text. One that a stream inherits is another one with the same text."""
+
+    __slots__ = ()
+
+
 @dataclass
 class Mark:
     """What an event stands for: the work that is done with it, and the failure it carries."""
@@ -120,7 +126,8 @@ class Program:
         """Note that a stream waits for a mark, whose failure it inherits unless it has one."""
         lane = self.tick(index)
         merge(lane.clock, mark.clock)
-        lane.failure = lane.failure or mark.failure
+        if lane.failure is None and mark.failure is not None:
+            lane.failure = Failure(mark.failure)
 
     def order(self, index: int, clock: Clock, how: int) -> None:
         """Make a stream wait for what a clock has and the stream is not ordered after."""
@@ -320,7 +327,8 @@ class Program:
         target, source = self.cells[first % BUFFERS], self.cells[second % BUFFERS]
         if target is not source and not target.is_released and not source.is_released:
             runs = self.use(index, second, [source], [target])
-            self.lanes[index].stream.launch(libc.memcpy, target.buffer, source.buffer, SIZE)
+            given = accelrt.writes(target.buffer), accelrt.reads(source.buffer)
+            self.lanes[index].stream.launch(libc.memcpy, *given, SIZE)
             if runs:
                 target.content[:] = source.content
 
