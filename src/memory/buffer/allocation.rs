@@ -356,11 +356,11 @@ impl fmt::Debug for Allocation {
 pub(crate) struct Access<'a>(&'a Allocation);
 
 impl Access<'_> {
-    /// Records that `task`, the stream's last task, may read and write all of the memory. Ends the
-    /// access under the same lock.
+    /// Records that `task`, the stream's last task, may read and write all of the memory, as the
+    /// program tells. Ends the access under the same lock.
     #[inline]
     pub(crate) fn record(self, stream: &Arc<StreamCore>, task: Task) {
-        self.record_access(stream, task, &AccessedBytes::UNKNOWN);
+        self.record_access(stream, task, &AccessedBytes::TOLD);
     }
 
     /// Records a task that writes (`Some(true)`) or only reads (`Some(false)`) the bytes of a view.
@@ -372,8 +372,11 @@ impl Access<'_> {
         view: &Buffer,
         writes: Option<bool>,
     ) {
-        let Some(writes) = writes else { return self.record(stream, task) };
-        self.record_access(stream, task, &AccessedBytes::new(view.bytes(), writes));
+        let accessed = match writes {
+            Some(writes) => AccessedBytes::new(view.bytes(), writes),
+            None => AccessedBytes::UNKNOWN,
+        };
+        self.record_access(stream, task, &accessed);
     }
 
     #[inline]

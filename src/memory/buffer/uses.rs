@@ -46,7 +46,10 @@ impl Task {
 #[derive(Clone, Debug)]
 pub(super) struct AccessedBytes {
     pub(super) bytes: Range<usize>,
+    /// The task may write: later accesses wait for it.
     pub(super) writes: bool,
+    /// The task counts as a write that makes skipped writes before it valid.
+    overwrites: bool,
 }
 
 /// True when the ranges have a byte in common. An empty range is [`NO_BYTES`].
@@ -61,16 +64,23 @@ const NO_BYTES: Range<usize> = usize::MAX..0;
 
 impl AccessedBytes {
     /// Stands for unknown accesses: covers all bytes and counts as a write.
-    pub(super) const UNKNOWN: Self = Self { bytes: 0..usize::MAX, writes: true };
+    pub(super) const UNKNOWN: Self = Self { bytes: 0..usize::MAX, writes: true, overwrites: true };
+
+    /// Stands for work that the program has told of, which may only read.
+    pub(super) const TOLD: Self = Self { overwrites: false, ..Self::UNKNOWN };
 
     #[inline]
     pub(super) fn new(bytes: Range<usize>, writes: bool) -> Self {
-        if bytes.is_empty() { Self::empty(writes) } else { Self { bytes, writes } }
+        if bytes.is_empty() {
+            Self::empty(writes)
+        } else {
+            Self { bytes, writes, overwrites: writes }
+        }
     }
 
     #[cold]
     fn empty(writes: bool) -> Self {
-        Self { bytes: NO_BYTES, writes }
+        Self { bytes: NO_BYTES, writes, overwrites: writes }
     }
 
     /// True when the byte ranges have a byte in common and at least one of the two tasks writes.
@@ -79,12 +89,13 @@ impl AccessedBytes {
     }
 }
 
-/// The last task of one stream that uses an allocation, and the last that writes it. Ticket 0
-/// stands for no task.
+/// The last task of one stream that uses an allocation, the last that may write it, and the ticket
+/// of the last that counts as a write. Ticket 0 stands for no task.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastTasks {
     pub(super) task: Task,
     write: Task,
+    overwrite: u64,
     /// Covers the bytes of every task that may be unfinished.
     bytes: Range<usize>,
 }
@@ -94,7 +105,7 @@ impl LastTasks {
     /// every recorded task, the byte range restarts from the bytes of `accessed`.
     #[inline]
     pub(super) fn note(&mut self, task: Task, accessed: &AccessedBytes, done: u64) {
-        let AccessedBytes { bytes, writes } = accessed;
+        let AccessedBytes { bytes, writes, overwrites } = accessed;
         let Range { start, end } = self.bytes;
         self.bytes = if self.task.ticket <= done {
             bytes.clone()
@@ -105,12 +116,15 @@ impl LastTasks {
         if *writes {
             self.write = self.write.max(task);
         }
+        if *overwrites {
+            self.overwrite = self.overwrite.max(task.ticket);
+        }
     }
 
     /// The task that an access to `accessed` must wait for; ticket 0 for none. The task may touch
     /// other bytes, because one range covers the bytes of all unfinished tasks.
     pub(super) fn conflict(&self, accessed: &AccessedBytes) -> Task {
-        let AccessedBytes { bytes, writes } = accessed;
+        let AccessedBytes { bytes, writes, .. } = accessed;
         if !overlap(bytes, &self.bytes) {
             return Task::default();
         }
@@ -125,12 +139,14 @@ pub(super) struct Use {
 }
 
 impl Use {
-    /// The failure of the last task, or else of the last task that wrote the memory: later reads do
-    /// not make skipped writes valid. Without failures that a synchronise has raised before.
+    /// The failure of the last task, or else of the last task that may have written the memory, or
+    /// of the last that counts as a write: later tasks that may only read do not make skipped writes
+    /// valid. Without failures that a synchronise has raised before.
     pub(super) fn failure(&self) -> Option<Arc<StreamFailure>> {
         let failures = &self.stream.failures;
-        let [last, write] = [self.last.task.ticket, self.last.write.ticket];
-        failures.unsynchronized_at(last).or_else(|| failures.unsynchronized_at(write))
+        let LastTasks { task, write, overwrite, .. } = &self.last;
+        let tickets = [task.ticket, write.ticket, *overwrite];
+        tickets.into_iter().find_map(|ticket| failures.unsynchronized_at(ticket))
     }
 
     /// True when the last task is known to be done. Does not query the device.
