@@ -427,38 +427,57 @@ def test_a_wrong_table_behind_a_right_one_is_refused_as_a_whole(tmp_path: Path) 
     refused(replay(OWN, wrong), "made.ops.csv: line 4002 frees id 1, which is not live")
 
 
-def test_a_long_replay_hears_an_interrupt(tmp_path: Path) -> None:
-    # Method: nothing but the replay leaves the GIL, so that the thread sends the signal inside. The
-    # table is wrong at its end, which a replay that hears nothing comes to.
+def test_every_pass_raises_an_interrupt(tmp_path: Path) -> None:
+    # Method: only the pass releases the GIL, so that the thread sends the signal while it runs. No
+    # event is wrong: an error at the end would hide a pass that notes the signal and goes on.
     path = tmp_path / "long.ops.csv"
     with path.open("w") as file:
         file.write("t,op,id,size,stream\n")
         file.writelines("0,a,7,4096,0\n1,f,7,4096,0\n" * 10_000 for _ in range(50))
-        file.write("2,f,7,4096,0\n")
     code = f"""
         import signal, sys, threading
         from accelrt import _core
 
-        recording = _core.Recording.of_table({str(path)!r})
-        gate, main = threading.Event(), threading.main_thread().ident
+        main = threading.main_thread().ident
+        recordings = {{
+            "table": _core.Recording.of_table({str(path)!r}),
+            "kept": _core.Recording.of_operations(
+                [(True, 7, 4096, 0), (False, 7, 0, 0)] * 500_000
+            ),
+        }}
+        accounting = "", 1 << 30, 2 << 20
+        passes = {{
+            "operations": lambda recording: recording.operations(),
+            "replay": lambda recording: recording.replay(*accounting, rounds=3),
+            "replay_on_device": lambda recording: recording.replay_on_device(""),
+            "minimum": lambda recording: recording.minimum(*accounting),
+            "survey": lambda recording: recording.survey(),
+            "timeline": lambda recording: recording.timeline(*accounting, 10),
+        }}
+        _core.Recording.of_operations([]).replay_on_device("")  # starts the runtime
+        sys.setswitchinterval(1e6)
 
-        def send():
+        def send(gate):
             gate.wait()
             signal.pthread_kill(main, signal.SIGINT)
 
-        thread = threading.Thread(target=send)
-        thread.start()
-        sys.setswitchinterval(1e6)
-        try:
-            gate.set()
-            recording.replay("", 1 << 30, 2 << 20)
-        except _core.TableError:
-            print("came to the end")
-        except KeyboardInterrupt:
-            print("heard")
-        thread.join()
+        for source, recording in recordings.items():
+            for name, call in passes.items():
+                gate = threading.Event()
+                thread = threading.Thread(target=send, args=[gate])
+                thread.start()
+                try:
+                    gate.set()
+                    call(recording)
+                    thread.join()  # a signal after the pass is raised here
+                    print(name, source, "lost the interrupt")
+                except KeyboardInterrupt:
+                    print(name, source, "raised")
+                thread.join()
     """
-    assert output_of(code) == "heard\n"
+    names = ("operations", "replay", "replay_on_device", "minimum", "survey", "timeline")
+    expected = [f"{name} {source} raised" for source in ("table", "kept") for name in names]
+    assert output_of(code).splitlines() == expected
 
 
 def timeline(recording: _core.Recording, policy: str, points: int) -> _core.ReplayTimeline:
