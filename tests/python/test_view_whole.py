@@ -257,6 +257,15 @@ def test_snapshot_whole_view() -> None:
     assert [columns[name].tolist() for name in ("asked", "died")] == [[2, 3], [2, 3]]
 
 
+@pytest.mark.parametrize("written", [True, False, 1, 0, None, "True", [True]])
+def test_only_true_makes_a_segment_expandable(written: object) -> None:
+    segment = {"address": 1000, "total_size": 400, "stream": 5, "blocks": []}
+    segments = [{**segment, "is_expandable": written}, segment]
+    device = Device(0, [], segments)
+    head, _ = snapshot.view(Snapshot([device], "", []), device)
+    assert [it["isExpandable"] for it in head["segments"]] == [written is True, False]
+
+
 def test_snapshot_tags_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "MOST_STREAMS", 3)
     tags = "a", "b", "c", "b"
