@@ -8,6 +8,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +65,28 @@ ALL = [*NAMES, *(record for record, _ in RECORDS)]
 def test_whole_records_have_their_labels() -> None:
     found = list(labels(ALL))
     assert set(found) == {"slice", "opened", "mark", "worker", "stream 1", "memory", "used"}
+
+
+@pytest.mark.parametrize("length", [79, 80, 81, 200, 10_000])
+def test_names_are_not_cut(length: int) -> None:
+    # The names of all records that have one of their own; they differ only in the last character.
+    def name(last: str) -> str:
+        return "n" * (length - 1) + last
+
+    records: list[dict[str, Any]] = [
+        {"ph": "X", **TID, "ts": 1, "dur": 2, "name": name("a")},
+        {"ph": "X", **TID, "ts": 1, "dur": 2, "name": name("b")},
+        {"ph": "B", **TID, "ts": 4, "name": name("c")},
+        {"ph": "E", **TID, "ts": 5},
+        {"ph": "i", **TID, "ts": 6, "name": name("d")},
+        {"ph": "I", **TID, "ts": 6, "name": name("e")},
+        {"ph": "C", **PID, "ts": 7, "name": name("f"), "args": {"used": 8}},
+        {"ph": "C", **PID, "ts": 7, "name": name("g"), "args": {"used": 8}},
+    ]
+    head, _ = profile.view(records)
+    assert sorted(head["names"]) == [name(last) for last in "abcde"]
+    assert [counter[1] for counter in head["counters"]] == [name("f"), name("g")]
+    assert head["skipped"] == {}
 
 
 @given(place=st.sampled_from(places(ALL)), change=st.one_of(st.just("drop"), EMPTY))
