@@ -22,8 +22,8 @@ ASAN := RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(TARGE
 # Of Python's tests those that run on every kind.
 EVERY_KIND_TESTS := $(foreach part,accelerator await await_loops await_programs buffer contexts \
 	dlpack done_callbacks event failures generator host_call host_threads launch_host \
-	numpy_memory parameters profiler stream task_contexts task_pools task_programs threads timeouts \
-	verbose_runtime version waits xpu,tests/python/test_$(part).py)
+	numpy_memory parameters profiler reclaimers stream task_contexts task_pools task_programs threads \
+	timeouts verbose_runtime version waits xpu,tests/python/test_$(part).py)
 # Rust tests that run on an xpu device as well; and those that need one which compiles programs of
 # ours, which the fake does not.
 XPU_TESTS ?= device faults order
