@@ -427,6 +427,25 @@ def test_a_wrong_table_behind_a_right_one_is_refused_as_a_whole(tmp_path: Path) 
     refused(replay(OWN, wrong), "made.ops.csv: line 4002 frees id 1, which is not live")
 
 
+def test_rounds_of_a_short_recording_raise_an_interrupt() -> None:
+    # Method: as below. Without the interrupt the rounds take minutes.
+    code = """
+        import signal, sys, threading
+        from accelrt import _core
+
+        recording = _core.Recording.of_operations([(True, 7, 4096, 0), (False, 7, 0, 0)] * 50)
+        main = threading.main_thread().ident
+        sys.setswitchinterval(100)
+        sender = threading.Thread(target=lambda: signal.pthread_kill(main, signal.SIGINT))
+        try:
+            sender.start()
+            recording.replay("", 1 << 30, 2 << 20, rounds=10**8)
+        except KeyboardInterrupt:
+            print("raised")
+    """
+    assert output_of(code) == "raised\n"
+
+
 def test_every_pass_raises_an_interrupt(tmp_path: Path) -> None:
     # Method: only the pass releases the GIL, so that the thread sends the signal while it runs. No
     # event is wrong: an error at the end would hide a pass that notes the signal and goes on.

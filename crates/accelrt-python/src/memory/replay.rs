@@ -1,6 +1,6 @@
 //! Replays recorded requests without the GIL, for Python's `replay` command.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -47,14 +47,15 @@ struct Interruptible<'a> {
     requests: &'a Requests,
     /// What a signal handler raised.
     raised: &'a RefCell<Option<PyErr>>,
+    /// Batches of all visits: short recordings are visited often.
+    batches: Cell<u32>,
 }
 
 impl Events for Interruptible<'_> {
     fn visit(&self, visitor: &mut Visitor<'_>) -> Result<(), TraceError> {
-        let mut batches = 0_u32;
         let mut watched = |batch: &[Operation]| {
-            batches = batches.wrapping_add(1);
-            if batches.is_multiple_of(BATCHES_A_LOOK) {
+            self.batches.set(self.batches.get().wrapping_add(1));
+            if self.batches.get().is_multiple_of(BATCHES_A_LOOK) {
                 let raised = Python::attach(|py| py.check_signals().err());
                 if raised.is_some() {
                     self.raised.replace(raised);
@@ -78,8 +79,11 @@ fn without_gil<T: Send>(
 ) -> PyResult<T> {
     py.detach(|| {
         let raised = RefCell::new(None);
-        let result = pass(&Interruptible { requests, raised: &raised });
-        result.map_err(|error| raised.into_inner().unwrap_or_else(|| raised_by(error)))
+        let result = pass(&Interruptible { requests, raised: &raised, batches: Cell::new(0) });
+        match raised.into_inner() {
+            Some(interrupt) => Err(interrupt),
+            None => result.map_err(raised_by),
+        }
     })
 }
 
