@@ -140,7 +140,7 @@ pub(super) struct Use {
 
 impl Use {
     /// The failure of the last task, or else of the last task that may have written the memory, or
-    /// of the last that counts as a write: later tasks that may only read do not make skipped writes
+    /// of the last that counts as a write: later tasks that may only read make no skipped write
     /// valid. Without failures that a synchronise has raised before.
     pub(super) fn failure(&self) -> Option<Arc<StreamFailure>> {
         let failures = &self.stream.failures;
