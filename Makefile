@@ -21,7 +21,7 @@ RELEASE_TESTS := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNI
 ASAN := RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(TARGET_DIR)/asan
 # Of Python's tests those that run on every kind.
 EVERY_KIND_TESTS := $(foreach part,accelerator await await_loops await_programs buffer contexts \
-	dlpack done_callbacks event failures generator host_call host_threads launch_host \
+	dlpack done_callbacks event failure_descriptions failures generator host_call host_threads launch_host \
 	numpy_memory parameters profiler reclaimers stream task_contexts task_pools task_programs threads \
 	timeouts verbose_runtime version waits xpu,tests/python/test_$(part).py)
 # Rust tests that run on an xpu device as well; and those that need one which compiles programs of
@@ -95,7 +95,7 @@ check: $(CHECKS) ## format, lints, documentation, rules
 
 .PHONY: fmt-check
 fmt-check:
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 	$(CARGO) fmt $(DEVICE_CRATE) --check
 
 # The crates beside this one, whose builds take no lock file that this one's dependencies changed.

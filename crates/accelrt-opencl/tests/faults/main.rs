@@ -28,7 +28,6 @@ use accelrt_opencl::XpuBackend;
 use accelrt_testing::fault::Method;
 
 use crate::campaign::Campaign;
-use crate::scenarios::Scenario;
 use crate::world::Kind;
 
 /// What the OpenCL runtime of this machine has.
@@ -54,13 +53,8 @@ fn every_method_fails_in_turn_on_xpu_and_the_laws_hold() {
     }
 }
 
-const FILLS: [Scenario; 1] = [Scenario {
-    kept_until: &[Method::KernelsKernelRelease, Method::KernelsProgramRelease],
-    ..Scenario::new("random fills", random_fills::run)
-}];
-
 #[test]
 #[ignore = "needs an OpenCL runtime: make test-xpu"]
 fn every_method_fails_in_turn_in_random_fills_on_xpu_and_the_laws_hold() {
-    Campaign::run(&[XPU], &FILLS).assert_lawful();
+    Campaign::run(&[XPU], &random_fills::SCENARIOS).assert_lawful();
 }

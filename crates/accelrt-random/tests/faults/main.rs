@@ -25,20 +25,14 @@ mod world;
 use accelrt_testing::fault::Method;
 
 use crate::campaign::Campaign;
-use crate::scenarios::Scenario;
 use crate::world::Kind;
 
 const KINDS: [Kind; 3] = [Kind::CPU, Kind::NULL_AT_ONCE, Kind::NULL_WHEN_ASKED];
 
-const FILLS: [Scenario; 1] = [Scenario {
-    kept_until: &[Method::KernelsKernelRelease, Method::KernelsProgramRelease],
-    ..Scenario::new("random fills", random_fills::run)
-}];
-
 #[test]
 #[expect(clippy::print_stdout, reason = "the table, for who asks")]
 fn every_method_fails_in_turn_in_random_fills_and_the_laws_hold() {
-    let campaign = Campaign::run(&KINDS, &FILLS);
+    let campaign = Campaign::run(&KINDS, &random_fills::SCENARIOS);
     println!("{}", campaign.table);
     campaign.assert_lawful();
     for method in [Method::KernelsCompile, Method::KernelsKernel, Method::KernelsLaunch] {

@@ -5,6 +5,9 @@ use std::sync::atomic::Ordering;
 use accelrt::{Buffer, Device, DriverError, Error, ProgramError, Result, Stream};
 use accelrt_random::{FloatType, Generator, RawType, RuntimeExt};
 
+use accelrt_testing::fault::Method;
+
+use crate::scenarios::Scenario;
 use crate::world::World;
 
 const SEED: u64 = 0x5eed;
@@ -13,9 +16,15 @@ const BYTES: usize = 1_000;
 /// Words of the sequence that a fill of [`BYTES`] uses: whole blocks of 16 bytes have four.
 const WORDS: u64 = 4 * BYTES.div_ceil(16) as u64;
 
+/// The kernels of fills are kept until the end of the runtime.
+pub(crate) const SCENARIOS: [Scenario; 1] = [Scenario {
+    kept_until: &[Method::KernelsKernelRelease, Method::KernelsProgramRelease],
+    ..Scenario::new("random fills", run)
+}];
+
 type Fill = fn(&Generator, &Buffer, &Stream) -> Result<()>;
 
-pub(crate) fn run(world: &World) {
+fn run(world: &World) {
     for device in &world.devices {
         let Some(generator) = world.note(world.runtime.generator(*device)) else { continue };
         world.note(generator.manual_seed(SEED)).expect("a generator needs no backend");
