@@ -156,9 +156,11 @@ fn build_output_is_found_in_a_listing() {
 }
 
 #[test]
-fn no_files_of_a_room_import_each_other_in_a_circle() {
+fn no_files_of_a_crate_import_each_other_in_a_circle() {
     let repository = Repository::on_disk(Path::new(env!("CARGO_MANIFEST_DIR")));
-    assert_eq!(circles::circles(&repository), Vec::<Vec<String>>::new());
+    let mut circles = circles::circles(&repository);
+    circles.retain(|circle| circle[0].starts_with("crate::"));
+    assert_eq!(circles, Vec::<Vec<String>>::new());
 }
 
 #[test]

@@ -73,35 +73,14 @@ use crate::base::error::{DriverError, Error, Result};
 
 mod capabilities;
 pub(crate) mod capacity;
+mod handles;
 pub(crate) mod owned;
 
 pub use capabilities::{
-    KernelHandle, KernelParameter, Kernels, LaunchArgument, LaunchSize, PagePlaces, ParameterClass,
-    PhysicalHandle, ProgramHandle, ProgramSource, ValueBytes, VirtualMemory,
+    KernelParameter, Kernels, LaunchArgument, LaunchSize, PagePlaces, ParameterClass,
+    ProgramSource, ValueBytes, VirtualMemory,
 };
-
-/// The number that a backend gave a stream. A copy of the number does not keep the stream alive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct StreamHandle(pub u64);
-
-/// A place in a stream. The device reaches the mark after all earlier work of the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Mark(pub u64);
-
-/// An address in the device's address space. Only code that knows the kind may dereference it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Address(pub u64);
-
-impl Address {
-    /// Adds `bytes` bytes to this address.
-    ///
-    /// # Panics
-    /// When the sum overflows. Callers check sizes first, so an overflow is a defect of this crate.
-    #[must_use]
-    pub fn offset(self, bytes: usize) -> Self {
-        Self(self.0.checked_add(bytes as u64).expect("an address inside an allocation"))
-    }
-}
+pub use handles::{Address, KernelHandle, Mark, PhysicalHandle, ProgramHandle, StreamHandle};
 
 /// A device's name, capacity and features. Backends add what they know to [`Self::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]

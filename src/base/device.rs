@@ -1,12 +1,13 @@
-//! Devices by name, a kind and an index written `cpu:0`; kinds with their names and type codes.
+//! Devices and their kinds as values: an index of a kind; a kind's name and type code.
 
 use std::fmt;
 use std::num::NonZeroU8;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 use std::sync::OnceLock;
 
-use crate::base::error::{DeviceError, Error, Result};
+mod names;
+
+pub use names::parse_device;
 
 /// The largest index that a [`Device`] can have. A machine may have fewer devices.
 pub const MAX_DEVICE_INDEX: u8 = 127;
@@ -30,12 +31,9 @@ pub struct Device {
 }
 
 impl Device {
-    /// The device `index` of `kind`. Fails when the index is over [`MAX_DEVICE_INDEX`].
-    pub fn new(kind: DeviceKind, index: usize) -> Result<Self> {
-        match u8::try_from(index) {
-            Ok(index) if index <= MAX_DEVICE_INDEX => Ok(Self { kind, index }),
-            _ => Err(Error::Device(DeviceError::IndexTooLarge { kind, index })),
-        }
+    /// The device of an index that is known to be in range.
+    const fn of_parts(kind: DeviceKind, index: u8) -> Self {
+        Self { kind, index }
     }
 
     /// The device `cpu:index`, for callers that know that the index is in range.
@@ -75,86 +73,6 @@ impl Device {
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.kind, self.index)
-    }
-}
-
-impl FromStr for Device {
-    type Err = Error;
-
-    /// Reads `kind` (index 0) or `kind:index`; the index has no sign and no leading zeros.
-    fn from_str(text: &str) -> Result<Self> {
-        let (kind, index) = parse_device(text)?;
-        Self::new(kind, index.unwrap_or(0))
-    }
-}
-
-/// Splits a device string into its kind and its index; `None` for a string without an index.
-///
-/// Fails as torch does for an empty string, an unknown kind, and an index that is not a plain
-/// decimal number (`cuda:`, `cuda:-1`, `cuda:01`, `cuda:1:2`). Accepts any index that fits `usize`.
-pub fn parse_device(text: &str) -> Result<(DeviceKind, Option<usize>)> {
-    if text.is_empty() {
-        return Err(Error::Device(DeviceError::EmptyString));
-    }
-    let (name, digits) = match text.split_once(':') {
-        None => (text, None),
-        Some((name, digits)) => (name, Some(digits)),
-    };
-    let kind = name.parse()?;
-    let Some(digits) = digits else { return Ok((kind, None)) };
-    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if !plain || (digits.len() > 1 && digits.starts_with('0')) {
-        return Err(Error::Device(DeviceError::InvalidString { given: text.to_owned() }));
-    }
-    let index = digits.parse().map_err(|_| {
-        Error::Device(DeviceError::UnparsableIndex {
-            digits: digits.to_owned(),
-            given: text.to_owned(),
-        })
-    })?;
-    Ok((kind, Some(index)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_survive_a_round_trip() {
-        for kind in DeviceKind::registered() {
-            for index in [0, 1, 127] {
-                let device = Device::new(kind, index).unwrap();
-                assert_eq!(device.to_string().parse::<Device>().unwrap(), device);
-                assert_eq!(Device::of_bits(device.to_bits()), device);
-            }
-            assert_eq!(DeviceKind::from_type_code(i64::from(kind.type_code())), Some(kind));
-        }
-        assert_eq!("cuda".parse::<Device>().unwrap().index(), 0);
-        assert_eq!(DeviceKind::from_type_code(99), None);
-    }
-
-    #[test]
-    fn a_device_has_two_bytes_also_where_it_is_optional() {
-        assert_eq!([size_of::<Device>(), size_of::<Option<Device>>()], [2; 2]);
-        assert_eq!([size_of::<DeviceKind>(), size_of::<Option<DeviceKind>>()], [1; 2]);
-    }
-
-    #[test]
-    fn malformed_names_say_what_is_wrong() {
-        for (text, expected) in [
-            ("", "Device string must not be empty"),
-            ("cuda:-1", "Invalid device string: 'cuda:-1'"),
-            ("cuda:", "Invalid device string: 'cuda:'"),
-            ("cuda:01", "Invalid device string: 'cuda:01'"),
-            ("cuda:1:2", "Invalid device string: 'cuda:1:2'"),
-            ("CUDA", "Expected one of cpu, cuda, xpu"),
-            ("foo", "foo"),
-            ("cuda:128", "128"),
-            ("cuda:99999999999999999999", "Could not parse device index '99999999999999999999'"),
-        ] {
-            let message = text.parse::<Device>().unwrap_err().to_string();
-            assert!(message.contains(expected), "{text:?} gave {message:?}");
-        }
     }
 }
 
@@ -225,12 +143,8 @@ impl DeviceKind {
         Self(NonZeroU8::MIN.saturating_add(type_code))
     }
 
-    /// Registers a kind of another crate, for the lifetime of the process. A second registration
-    /// with the same name and code returns the same kind.
-    ///
-    /// Fails when the name is no lower-case identifier of at most 32 ASCII characters, when another
-    /// kind has the name or the code, and when the code is outside 64 to 127.
-    pub fn register(name: &str, type_code: u8) -> Result<Self> {
+    /// Enters a kind of another crate. A refusal is the reason.
+    fn enter(name: &str, type_code: u8) -> Result<Self, String> {
         KINDS.with_builtin().enter(name, type_code, EXTERNAL_TYPE_CODES)
     }
 
@@ -291,15 +205,6 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-impl FromStr for DeviceKind {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Self::from_name(name)
-            .ok_or_else(|| Error::Device(DeviceError::UnknownKind { given: name.to_owned() }))
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 struct KindEntry {
     kind: DeviceKind,
@@ -334,19 +239,20 @@ impl KindTable {
     }
 
     /// Enters a kind with a code in `allowed`, or finds the kind with the same name and code.
-    fn enter(&self, name: &str, code: u8, allowed: RangeInclusive<u8>) -> Result<DeviceKind> {
-        let refused = |reason| {
-            let name = name.to_owned();
-            Err(Error::Device(DeviceError::KindRefused { name, type_code: code, reason }))
-        };
+    /// A refusal is the reason.
+    fn enter(
+        &self,
+        name: &str,
+        code: u8,
+        allowed: RangeInclusive<u8>,
+    ) -> Result<DeviceKind, String> {
         if !is_identifier(name) {
-            return refused(format!(
+            return Err(format!(
                 "a name is a lower-case identifier of at most {MAX_NAME_BYTES} ASCII characters"
             ));
         }
         let (first, last) = (allowed.start(), allowed.end());
-        let not_allowed =
-            || refused(format!("the code of such a kind is one of {first} to {last}"));
+        let not_allowed = || Err(format!("the code of such a kind is one of {first} to {last}"));
         let kind = DeviceKind::of_code(code);
         for slot in &self.slots {
             if slot.get().is_none() && !allowed.contains(&code) {
@@ -359,10 +265,10 @@ impl KindTable {
                 (true, true) => return Ok(kind),
                 (true, false) => {
                     let known = entry.kind.type_code();
-                    return refused(format!("the kind of this name has type code {known}"));
+                    return Err(format!("the kind of this name has type code {known}"));
                 }
                 (false, true) => {
-                    return refused(format!("the kind of this type code is {:?}", entry.name));
+                    return Err(format!("the kind of this type code is {:?}", entry.name));
                 }
                 (false, false) => {}
             }
@@ -467,10 +373,9 @@ mod kind_tests {
         }
         assert_eq!(table.entries().count(), MAX_KINDS);
         for code in [2, 63, 64, 127, 128, 255] {
-            let refused =
-                table.enter("kind_more", code, EXTERNAL_TYPE_CODES).unwrap_err().to_string();
+            let reason = table.enter("kind_more", code, EXTERNAL_TYPE_CODES).unwrap_err();
             let told = if EXTERNAL_TYPE_CODES.contains(&code) { "kind_" } else { "64 to 127" };
-            assert_says(&refused, &["kind_more", &code.to_string(), told]);
+            assert_says(&reason, &[told]);
         }
     }
 

@@ -2,16 +2,21 @@
 //!
 //! The runtime detects its own bugs by assertions, which panic.
 
-mod memory;
-mod stream;
+mod components;
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::time::Duration;
+use std::sync::Arc;
+
+pub use components::{
+    ConfigError, DeviceError, DriverError, EventError, GeneratorError, IntegrationError,
+    MemoryError, ProgramError, RuntimeError,
+};
 
 use crate::base::device::{Device, DeviceKind};
-
-pub use memory::MemoryError;
-pub use stream::{FailureCause, StreamError, StreamFailure};
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
+use crate::base::thread::contain;
 
 /// The result of every call that can fail. A bug of the runtime panics instead.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -63,109 +68,6 @@ impl fmt::Debug for Error {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_that_ends_main_is_a_sentence() {
-        let (name, allowed) = ("exit_timeout", "up to 86400000 ms");
-        let error = ConfigError::InvalidSetting { name, value: "soon".to_owned(), allowed };
-        let error = Error::from(error);
-        assert_eq!(format!("{error:?}"), error.to_string());
-        assert!(error.to_string().starts_with("exit_timeout=\"soon\" is not valid"), "{error}");
-    }
-}
-
-/// A setting, in the environment or in the code, that is not allowed.
-#[derive(Clone, Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// An environment variable or setting whose value is malformed or out of range.
-    #[error("{name}={value:?} is not valid: allowed is {allowed}")]
-    InvalidSetting { name: &'static str, value: String, allowed: &'static str },
-    /// An allocator's setting that is malformed, out of range or repeated.
-    #[error("Allocator setting {key:?} with value {value:?} is not valid: allowed is {allowed}")]
-    InvalidAllocatorSetting { key: String, value: String, allowed: String },
-    /// A key in an allocator's settings that neither PyTorch nor this runtime has.
-    #[error("Unrecognized key '{key}' in allocator settings: allowed are {allowed}")]
-    UnknownAllocatorSetting { key: String, allowed: String },
-    /// A key that would change nothing: the runtime or the selected policy never reads it.
-    #[error("Allocator setting '{key}' would have no effect: {reason}. Leave it out")]
-    AllocatorSettingWithoutEffect { key: String, reason: &'static str },
-    /// An environment variable whose text contains an invalid setting: `ACCELRT_ALLOC_CONF`.
-    #[error("{name}: {source}")]
-    InvalidVariable { name: &'static str, source: Box<ConfigError> },
-}
-
-/// An invalid name of a device, or a device that cannot be used.
-#[derive(Clone, Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
-#[non_exhaustive]
-pub enum DeviceError {
-    /// A device string without any character.
-    #[error("Device string must not be empty")]
-    EmptyString,
-    /// A device string whose part after the colon is not a plain decimal number.
-    #[error("Invalid device string: '{given}'")]
-    InvalidString { given: String },
-    /// A device index above `usize::MAX`.
-    #[error("Could not parse device index '{digits}' in device string '{given}'")]
-    UnparsableIndex { digits: String, given: String },
-    /// A name under which no kind is registered.
-    #[error(
-        "Expected one of {} device type at start of device string: {given}",
-        DeviceKind::names()
-    )]
-    UnknownKind { given: String },
-    /// A registration of a kind whose name or type code is invalid or taken.
-    #[error("Device kind {name:?} with type code {type_code} is refused: {reason}")]
-    KindRefused { name: String, type_code: u8, reason: String },
-    /// A library of a kind that cannot be used.
-    #[error("{library} brings no kind of device: {reason}")]
-    LibraryRefused { library: String, reason: String },
-    /// A registration of a second backend for a kind.
-    #[error("A backend is registered for kind {kind}: a kind has one")]
-    BackendRegistered { kind: DeviceKind },
-    /// A device index above [`MAX_DEVICE_INDEX`](crate::MAX_DEVICE_INDEX).
-    #[error("Device index {index} of {kind} is out of range: an index is at most 127")]
-    IndexTooLarge { kind: DeviceKind, index: usize },
-    /// A device whose index is not below the number of devices of its kind.
-    #[error(
-        "Device {device} does not exist: there {}",
-        devices(device.kind(), *count)
-    )]
-    NotFound { device: Device, count: usize },
-    /// A kind without a usable backend, driver or device in this process.
-    #[error("No {kind} device is available: {reason}")]
-    KindUnavailable { kind: DeviceKind, reason: String },
-}
-
-fn devices(kind: DeviceKind, count: usize) -> String {
-    match count {
-        0 => format!("are 0 {kind} devices"),
-        1 => format!("is 1 {kind} device, index 0"),
-        count => format!("are {count} {kind} devices, indices 0 to {}", count - 1),
-    }
-}
-
-/// An error from a device, its driver or the operating system.
-#[derive(Clone, Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
-#[non_exhaustive]
-pub enum DriverError {
-    /// A driver or the operating system refused a call.
-    #[error("{call} failed on {kind} with code {code}: {message}")]
-    Refused { kind: DeviceKind, call: &'static str, code: i64, message: String },
-    /// The driver reported that the device is permanently lost.
-    #[error("Device {device} is lost: {reason}")]
-    DeviceLost { device: Device, reason: String },
-    /// A capability that this kind does not have.
-    #[error("{kind} devices do not support {capability}")]
-    Unsupported { kind: DeviceKind, capability: &'static str },
-}
-
 impl Error {
     /// Creates [`DriverError::Refused`] from the driver's or the operating system's error code.
     #[doc(hidden)]
@@ -179,187 +81,6 @@ impl Error {
         let (code, message) = (code.into(), message.into());
         Self::Driver(DriverError::Refused { kind, call, code, message })
     }
-}
-
-/// An invalid record of an event, wait for an event, or time between two events.
-#[derive(Clone, Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
-#[non_exhaustive]
-pub enum EventError {
-    /// A record or a wait that joins an event to a stream of another kind.
-    #[error("Event device type {event} does not match {role} stream's device type {stream}.")]
-    KindMismatch {
-        event: DeviceKind,
-        /// `recording` for a record, `blocking` for a wait.
-        role: &'static str,
-        stream: DeviceKind,
-    },
-    /// A call recorded the event on another device than that of the event's first record.
-    #[error("Event device index {event} does not match recording stream's device index {stream}.")]
-    DeviceMismatch { event: usize, stream: usize },
-    /// A call asked for the time between events of two kinds.
-    #[error("Event device type {this} does not match other's device type {other}.")]
-    ElapsedKindMismatch { this: DeviceKind, other: DeviceKind },
-    /// A call asked for the time of an event without timing.
-    #[error("Both events must be created with timing.")]
-    WithoutTiming,
-    /// A call asked for the time of an event without a record.
-    #[error("Both events must be recorded before calculating elapsed time.")]
-    NotRecorded,
-    /// A call asked for the time of an event that the device has not reached.
-    #[error("Both events must be completed before calculating elapsed time.")]
-    NotComplete,
-}
-
-/// A call that a random generator refuses.
-#[derive(Clone, Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
-#[non_exhaustive]
-pub enum GeneratorError {
-    /// A fill of a buffer by a generator of another kind of device.
-    #[error("Expected a '{expected}' device type for generator but found '{generator}'")]
-    KindMismatch { expected: DeviceKind, generator: DeviceKind },
-    /// An offset that is not a multiple of 4, the number of words in a block.
-    #[error("The offset of a generator must be a multiple of 4: {offset} is not")]
-    InvalidOffset {
-        /// The offset that the caller passed, directly or inside a state.
-        offset: u64,
-    },
-    /// A request of more words than follow the offset in the sequence of 2^64 words.
-    #[error(
-        "Cannot take {words} words of random numbers at offset {offset}: the offset afterwards \
-         must be at most {last}", last = u64::MAX - 3
-    )]
-    SequenceEnd {
-        /// The generator's offset, in words of 32 bits.
-        offset: u64,
-        /// The requested words, rounded up to a multiple of 4.
-        words: u128,
-    },
-    /// A fill of a buffer whose size or address is not a multiple of the number type's size.
-    #[error(
-        "Cannot fill {bytes} bytes at {address:#x} with numbers of {item_bytes} bytes: size and \
-         address must be multiples of that"
-    )]
-    FillAlignment { address: u64, bytes: usize, item_bytes: usize },
-}
-
-/// A refusal by another library in the process, or by the standard output.
-#[derive(Clone, Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
-#[non_exhaustive]
-pub enum IntegrationError {
-    /// The search for a library with verbose lines found none.
-    #[error("No {library} was found whose verbose level could be set: searched were {searched}")]
-    LibraryMissing { library: &'static str, searched: String },
-    /// A verbose level that a library does not have or refused.
-    #[error("{library} does not take the verbose level {level}: {reason}")]
-    VerboseLevel {
-        library: &'static str,
-        level: i32,
-        /// The refusing component, or the accepted levels.
-        reason: String,
-    },
-    /// An allocator that oneMKL cannot use or does not use.
-    #[error("oneMKL does not get its memory from {allocator}: {reason}")]
-    MklAllocator {
-        allocator: &'static str,
-        /// The missing library or symbol, or the failed probe of oneMKL.
-        reason: String,
-    },
-    /// The system refused a call that captures the standard output: the call and its error.
-    #[error("The standard output cannot be captured: {0}")]
-    Capture(String),
-}
-
-/// A call that a program, a kernel or a native function refuses.
-#[derive(Clone, Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
-#[non_exhaustive]
-pub enum ProgramError {
-    /// A program that the compiler refused; `log` is the compiler's output.
-    #[error("Building the program for {device} failed: {log}")]
-    BuildFailed { device: Device, log: String },
-    /// A search for a kernel by a name that the program does not have.
-    #[error("The program has no kernel {name:?}: it has {}", listed(names))]
-    NoSuchKernel { name: String, names: Vec<String> },
-    /// A launch with more or fewer arguments than the kernel takes.
-    #[error("Kernel {kernel} takes {expected} arguments: {given} were given")]
-    ArgumentCount { kernel: String, expected: usize, given: usize },
-    /// An argument of a launch that does not fit the kernel's parameter.
-    #[error(
-        "Argument {} of kernel {kernel}{} must be {expected}, not {given}",
-        index + 1, in_commas(declared)
-    )]
-    InvalidArgument {
-        kernel: String,
-        /// The argument's index, from 0.
-        index: usize,
-        /// Type and name of the parameter, if the program reports them.
-        declared: String,
-        expected: &'static str,
-        given: String,
-    },
-    /// A global or local size that no launch can have.
-    #[error("Kernel {kernel} cannot run with {what} of {given:?}: {allowed}")]
-    LaunchSize { kernel: String, what: &'static str, given: Vec<usize>, allowed: &'static str },
-    /// A launch of a kernel on a stream of another device or another runtime.
-    #[error("Kernel {kernel} was compiled for {compiled}: a stream of {stream} cannot run it")]
-    DeviceMismatch {
-        kernel: String,
-        compiled: Device,
-        stream: Device,
-        /// True when the stream runs on the host, where it executes functions but no kernels.
-        on_host: bool,
-    },
-    /// A native call whose function address is null.
-    #[error("A native call needs a function: its address is null")]
-    NullFunction,
-    /// A native call with more than `most` arguments.
-    #[error("A native call takes at most {most} arguments: {count} were given")]
-    TooManyArguments { count: usize, most: usize },
-}
-
-/// Quotes names and joins them with commas; `none` for an empty list.
-fn listed(names: &[String]) -> String {
-    let quoted: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
-    if quoted.is_empty() { "none".to_owned() } else { quoted.join(", ") }
-}
-
-/// Puts a text between commas and backticks; an empty text stays empty.
-fn in_commas(text: &str) -> String {
-    if text.is_empty() { String::new() } else { format!(", `{text}`,") }
-}
-
-/// A reason for which the runtime refuses a call on any device.
-#[derive(Clone, Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
-#[non_exhaustive]
-pub enum RuntimeError {
-    /// One call received handles of two runtimes. Runtimes share no handles.
-    #[error("{what} of runtime {given} was given to runtime {own}: runtimes do not share handles")]
-    OtherRuntime {
-        what: &'static str,
-        /// The [id](crate::Runtime::id) of the handle's runtime.
-        given: u64,
-        /// The id of the runtime that received the handle.
-        own: u64,
-    },
-    /// The runtime is used in a child that was forked from an initialised process.
-    #[error(
-        "The runtime was initialised before this process was forked: it works in the parent, and \
-         in a program that the child executes"
-    )]
-    BadFork,
-    /// A call came after the shutdown, or the shutdown cancelled the work that a call waited for.
-    #[error("The runtime is shut down: it takes no new work")]
-    ShutDown,
-    /// A wait ended because its interrupt check returned true. The work continues.
-    #[error("The wait was interrupted; the work goes on")]
-    Interrupted,
-    /// A wait with a limit ended before the work was done. The work continues.
-    #[error("The wait ended after its limit of {timeout:?}; the work is not done and goes on")]
-    TimedOut { timeout: Duration },
 }
 
 /// What a program does about an [`Error`]: see [`Error::kind`].
@@ -456,5 +177,382 @@ fn kind_of(failure: &StreamFailure) -> ErrorKind {
             _ => ErrorKind::TaskFailed,
         },
         _ => ErrorKind::TaskFailed,
+    }
+}
+
+/// The cause and the location of a stream's failure.
+///
+/// The failed stream skips users' later tasks. The error ends when a call receives it: a
+/// synchronise of the stream or its device, a wait for a transfer that failed, or the host's access
+/// to a buffer whose last use failed. docs/streams.md lists the calls that end an error.
+///
+/// ```
+/// use accelrt::{Error, FailureCause, StreamError};
+/// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+/// # let device = accelrt::Device::cpu(0);
+/// let (first, second) = (runtime.stream(device)?, runtime.stream(device)?);
+/// first.enqueue(|| Err::<(), _>("a broken file"))?;
+/// second.wait_stream(&first)?;
+/// second.enqueue(|| println!("skipped"))?;
+/// let Err(Error::Stream(StreamError::Failed(failure))) = second.synchronize() else {
+///     panic!("it waited for a failed stream")
+/// };
+/// assert_eq!((failure.device(), failure.stream_id()), (device, second.id()));
+/// assert_eq!((failure.operation(), failure.ticket()), (Some("wait"), 1));
+/// assert_eq!(failure.skipped_count(), 1);
+/// let root = failure.inherited_from().expect("of the first stream");
+/// assert_eq!(root.stream_id(), failure.root().stream_id());
+/// assert!(matches!(root.failure(), FailureCause::Returned(_)));
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct StreamFailure {
+    device: Device,
+    stream_id: u64,
+    operation: Option<&'static str>,
+    /// 0 until the stream fails with this error: tickets begin at 1.
+    ticket: AtomicU64,
+    skipped_count: AtomicU64,
+    cause: FailureCause,
+    inherited_from: Option<Arc<StreamFailure>>,
+    is_raised: AtomicBool,
+    /// True when a call has received this error through a handle and thereby ended it.
+    is_ended: AtomicBool,
+}
+
+/// The reason of a stream's failure: a failed task, a failed wait or a shutdown.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
+#[non_exhaustive]
+pub enum FailureCause {
+    /// The task returned an error.
+    #[error("a task returned an error: {0}")]
+    Returned(#[source] TaskError),
+    /// The task panicked with this message.
+    #[error("a task panicked: {0}")]
+    Panicked(String),
+    /// A checked native function returned a number other than 0.
+    #[error("the native function at {function:#x} returned status {status}")]
+    Status { function: usize, status: i32 },
+    /// The [`Completion`](crate::Completion) of a deferred task was dropped without an outcome.
+    #[error("the completion of a deferred task was dropped unfinished")]
+    Unfinished,
+    /// The backend refused an operation.
+    #[error("{0}")]
+    Backend(#[source] Error),
+    /// The stream waited for an event of a failed stream.
+    #[error("it waited for a failed event")]
+    Inherited,
+    /// The stream was cancelled before the task ran: [`Stream::cancel`](crate::Stream::cancel).
+    #[error("it was cancelled")]
+    StreamCancelled,
+    /// The runtime was shut down before the task ran.
+    #[error("the runtime was shut down first")]
+    Cancelled,
+    /// The stream has dropped the cause, because it has failed more than 16 times since.
+    #[error("the cause was dropped, because the stream has failed more than 16 times since")]
+    Forgotten,
+}
+
+impl StreamFailure {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(
+        device: Device,
+        stream_id: u64,
+        operation: Option<&'static str>,
+        cause: FailureCause,
+    ) -> Arc<Self> {
+        Self::with_origin(device, stream_id, operation, cause, None)
+    }
+
+    fn with_origin(
+        device: Device,
+        stream_id: u64,
+        operation: Option<&'static str>,
+        cause: FailureCause,
+        inherited_from: Option<Arc<Self>>,
+    ) -> Arc<Self> {
+        let cause = match cause {
+            FailureCause::Returned(error) => FailureCause::Returned(shorten_chain(error)),
+            other => other,
+        };
+        let is_cancel = matches!(cause, FailureCause::StreamCancelled);
+        Arc::new(Self {
+            device,
+            stream_id,
+            operation,
+            ticket: AtomicU64::new(0),
+            skipped_count: AtomicU64::new(0),
+            cause,
+            inherited_from,
+            // A cancel was asked for, so a report at exit would tell nothing new.
+            is_raised: AtomicBool::new(is_cancel),
+            is_ended: AtomicBool::new(false),
+        })
+    }
+
+    /// Creates the failure of a stream that waited for an event of a stream with failure `from`.
+    pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {
+        // Refers to the origin, not to `from`: the drop of a long chain would recurse deeply.
+        let origin = Arc::clone(from.inherited_from.as_ref().unwrap_or(from));
+        Self::with_origin(device, stream_id, Some("wait"), FailureCause::Inherited, Some(origin))
+    }
+
+    /// The device of the failed stream.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The id of the failed stream on its device.
+    #[must_use]
+    pub fn stream_id(&self) -> u64 {
+        self.stream_id
+    }
+
+    /// The failed operation, by its name in verbose lines (`"copy"`, `"launch"`, …); `None` for a
+    /// task of the runtime itself.
+    #[must_use]
+    pub fn operation(&self) -> Option<&'static str> {
+        self.operation
+    }
+
+    /// The failed task's ticket on its stream, from 1. Records, waits and synchronises also have
+    /// tickets.
+    #[must_use]
+    pub fn ticket(&self) -> u64 {
+        // Relaxed, here and below: the stream's consumer writes before it retires the task, and
+        // other threads read only after they have seen the task retired.
+        self.ticket.load(Ordering::Relaxed)
+    }
+
+    /// The number of users' tasks that the stream skipped because of this error. Grows until a
+    /// synchronise clears the error.
+    #[must_use]
+    pub fn skipped_count(&self) -> u64 {
+        self.skipped_count.load(Ordering::Relaxed)
+    }
+
+    /// Sets the failed task's ticket. If the error fails its stream again, the first ticket stays.
+    pub(crate) fn set_ticket(&self, ticket: u64) {
+        let _ = self.ticket.compare_exchange(0, ticket, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Counts a task that the stream's consumer retired without running because of this error.
+    pub(crate) fn count_skipped(&self) {
+        self.skipped_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The cause of the failure; [`FailureCause::Inherited`] when the failure came through an
+    /// event. Not named `cause`, because behind an `Arc` this name means the deprecated method of
+    /// `std::error::Error`.
+    #[must_use]
+    pub fn failure(&self) -> &FailureCause {
+        &self.cause
+    }
+
+    /// The original failure, if the stream inherited it through an event.
+    #[must_use]
+    pub fn inherited_from(&self) -> Option<&Arc<StreamFailure>> {
+        self.inherited_from.as_ref()
+    }
+
+    /// The other stream's failure that the root failure's task returned as its error, if any.
+    fn returned(self: &Arc<Self>) -> Option<&Arc<Self>> {
+        match &self.root().cause {
+            FailureCause::Returned(error) => returned_stream_error(error),
+            _ => None,
+        }
+    }
+
+    /// True when the root's cause is a shutdown, not a failed task.
+    #[doc(hidden)]
+    pub fn is_cancellation(&self) -> bool {
+        matches!(self.root().cause, FailureCause::Cancelled)
+    }
+
+    /// Marks this error and its root as raised, so that no report at exit repeats them.
+    pub(crate) fn set_raised(&self) {
+        // Relaxed, here and below: the flag only decides which errors the runtime still reports.
+        self.is_raised.store(true, Ordering::Relaxed);
+        self.root().is_raised.store(true, Ordering::Relaxed);
+    }
+
+    /// True when a call has raised this error or its root.
+    pub(crate) fn is_raised(&self) -> bool {
+        self.is_raised.load(Ordering::Relaxed) || self.root().is_raised.load(Ordering::Relaxed)
+    }
+
+    /// True if a receipt through a handle ends this failure. Cancellations end only at a
+    /// synchronise.
+    pub(crate) fn is_ended_by_receipt(&self) -> bool {
+        let cause = &self.root().cause;
+        let is_cancelled = matches!(cause, FailureCause::StreamCancelled | FailureCause::Cancelled);
+        !is_cancelled && !self.is_permanent()
+    }
+
+    /// True if the failed stream's device is lost. Nothing ends this failure. A stream of another
+    /// device that inherited the failure can still be used after a synchronise.
+    pub(crate) fn is_permanent(&self) -> bool {
+        matches!(
+            &self.root().cause,
+            FailureCause::Backend(Error::Driver(DriverError::DeviceLost { device, .. }))
+                if *device == self.device
+        )
+    }
+
+    /// Marks this error as ended by a receipt. Called under the lock of the stream's errors, after
+    /// the end was enqueued.
+    pub(crate) fn end(&self) {
+        // Relaxed: the lock orders the flag and the end in the queue. The stream's consumer reads
+        // the flag without the lock, and finds the end in the queue later.
+        self.is_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// True after a receipt that ends this error, even before the stream has passed the end.
+    pub(crate) fn is_ended(&self) -> bool {
+        // Relaxed: as in `end`.
+        self.is_ended.load(Ordering::Relaxed)
+    }
+
+    /// The original failure, or this failure if it is not inherited.
+    #[must_use]
+    pub fn root(&self) -> &StreamFailure {
+        self.inherited_from.as_deref().unwrap_or(self)
+    }
+}
+
+impl Drop for StreamFailure {
+    /// Contains a panic in the drop of a user's error: most often the engine drops the failure, and
+    /// its threads must not unwind.
+    fn drop(&mut self) {
+        let cause = std::mem::replace(&mut self.cause, FailureCause::Cancelled);
+        contain(|| drop(cause));
+    }
+}
+
+/// Replaces a returned stream failure by the first failure of its chain. If each task returned the
+/// failure of the task before, the chain would grow, and its display and drop would recurse deeply.
+fn shorten_chain(error: TaskError) -> TaskError {
+    match returned_stream_error(&error).and_then(StreamFailure::returned) {
+        Some(first) => Box::new(Error::Stream(StreamError::Failed(Arc::clone(first)))),
+        None => error,
+    }
+}
+
+/// Finds a stream failure in the error that a task returned: as an [`Error`], as a [`StreamError`]
+/// or as the failure itself.
+fn returned_stream_error(error: &TaskError) -> Option<&Arc<StreamFailure>> {
+    let family = match error.downcast_ref::<Error>() {
+        Some(Error::Stream(family)) => Some(family),
+        _ => error.downcast_ref::<StreamError>(),
+    };
+    match family {
+        Some(StreamError::Failed(error)) => Some(error),
+        Some(StreamError::SeveralFailed { errors, .. }) => errors.first(),
+        _ => error.downcast_ref::<Arc<StreamFailure>>(),
+    }
+}
+
+impl fmt::Display for StreamFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream {} on {} failed: ", self.stream_id, self.device)?;
+        match &self.inherited_from {
+            Some(from) => write!(f, "it waited for an event of a failed stream. {from}"),
+            None => self.cause.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StreamFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let inherited = self.inherited_from.as_deref().map(|from| from as _);
+        self.cause.source().or(inherited)
+    }
+}
+
+/// A failure of a stream's work, or an invalid use of a stream.
+#[derive(Clone, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "a field without a comment is explained by its error's text")]
+#[non_exhaustive]
+pub enum StreamError {
+    /// One stream failed. A synchronise that waits for the failed task raises this error.
+    #[error(transparent)]
+    Failed(Arc<StreamFailure>),
+    /// Several failures of the streams of one device, or of one stream.
+    #[error("{}", message_of_several(errors, *num_forgotten))]
+    SeveralFailed {
+        /// One error per failure.
+        errors: Arc<[Arc<StreamFailure>]>,
+        /// The number of further failures without an entry in `errors`. The runtime retains only
+        /// the newest errors of streams that were dropped before a synchronise raised them.
+        num_forgotten: u64,
+    },
+    /// An id that this device never issued, or of a dedicated stream without handles and tasks.
+    #[error(
+        "Device {device} has no stream with id {stream_id}: ids are given out by this runtime and \
+         never reused"
+    )]
+    NotFound { device: Device, stream_id: u64 },
+    /// A task waits for its own stream, or for a stream of an outer task of the same thread.
+    #[error(
+        "A task cannot wait for its own stream ({device}, stream {stream_id}): the wait would \
+         never end"
+    )]
+    WaitInsideTask { device: Device, stream_id: u64 },
+}
+
+fn message_of_several(errors: &[Arc<StreamFailure>], num_forgotten: u64) -> String {
+    let (count, first) = (errors.len(), &errors[0]);
+    // A stream of a pool fails several times when its handles are dropped in between.
+    let streams: BTreeSet<_> =
+        errors.iter().map(|error| (error.device(), error.stream_id())).collect();
+    let failures = format!("{count} failure{}", if count == 1 { "" } else { "s" });
+    let what = match (streams.len(), num_forgotten) {
+        (num_streams, 0) if num_streams == count => format!("{count} streams failed"),
+        (1, _) => format!("{failures} of one stream"),
+        (num_streams, _) => format!("{failures} of {num_streams} streams"),
+    };
+    let more = match num_forgotten {
+        0 => String::new(),
+        count => format!(", and {count} more that were dropped, whose errors are not kept"),
+    };
+    format!("{what}{more}; the first: {first}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_ends_main_is_a_sentence() {
+        let (name, allowed) = ("exit_timeout", "up to 86400000 ms");
+        let error = ConfigError::InvalidSetting { name, value: "soon".to_owned(), allowed };
+        let error = Error::from(error);
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert!(error.to_string().starts_with("exit_timeout=\"soon\" is not valid"), "{error}");
+    }
+}
+
+#[cfg(test)]
+mod failure_tests {
+    use super::*;
+
+    #[test]
+    fn several_failures_are_counted_by_stream() {
+        let text = |ids: &[u64], num_forgotten| {
+            let cause = || FailureCause::Panicked("at once".to_owned());
+            let failure = |id: &u64| StreamFailure::new(Device::cpu(0), *id, None, cause());
+            let errors: Arc<[_]> = ids.iter().map(failure).collect();
+            let text = StreamError::SeveralFailed { errors, num_forgotten }.to_string();
+            text.split_once("; the first: Stream ").expect("it names the first").0.to_owned()
+        };
+        assert_eq!(text(&[1, 2, 3], 0), "3 streams failed");
+        assert_eq!(text(&[7; 17], 0), "17 failures of one stream");
+        assert_eq!(text(&[7, 8, 7], 0), "3 failures of 2 streams");
+        let more = |num| format!("and {num} more that were dropped, whose errors are not kept");
+        assert_eq!(text(&[7], 2), format!("1 failure of one stream, {}", more(2)));
+        assert_eq!(text(&[7, 8], 1), format!("2 failures of 2 streams, {}", more(1)));
     }
 }

@@ -19,7 +19,6 @@
     reason = "erases the lifetime of a borrowing task, and makes slices of its addresses"
 )]
 
-use std::any::type_name;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::fmt;
@@ -30,24 +29,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::backend::contract::Address;
-use crate::base::error::{DriverError, Error, FailureCause, Result, TaskError};
+use crate::base::error::{DriverError, Error, Result, TaskError};
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
-use crate::base::sync::{Ordering, assert_no_lock_held, park};
+use crate::base::sync::{Ordering, park};
 use crate::engine::event::Event;
-use crate::engine::log::context::NameId;
-use crate::engine::stream::commands::{
-    Details, MemoryAccess, OperationKind, catch_panic, panic_cause,
-};
-use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::core::{RetainingStream, TaskContext};
 use crate::engine::stream::enqueue::Always;
-use crate::engine::stream::failures::RetainingStream;
 use crate::engine::stream::interrupt::Interrupt;
+use crate::engine::stream::lifecycle::TaskWatch;
 use crate::engine::stream::synchronize::raise;
-use crate::engine::stream::task_report::TaskWatch;
+use crate::engine::stream::task::OperationKind;
 use crate::engine::stream::{Stream, TaskOutcome};
-use crate::face::typed::{RawView, TypedBuffer, Uses, check_apart};
-use crate::memory::buffer::order::{Order, enqueue_task, tracked_use};
+use crate::face::typed::{TypedBuffer, Uses};
 use crate::memory::buffer::{Buffer, HostTransfer, Transfer};
 use crate::queue::{Class, Command};
 
@@ -285,81 +278,6 @@ impl Stream {
 }
 
 const FUNCTIONS: &str = "functions of the host as tasks: compile a Program, and launch its kernels";
-
-/// Checks the views and enqueues the task.
-pub(super) fn enqueue<U, F, R, const N: usize>(
-    stream: &Stream,
-    buffers: [&Buffer; N],
-    raw: [RawView; N],
-    function: F,
-) -> Result<Transfer>
-where
-    U: Uses,
-    F: for<'view> FnOnce(U::Slices<'view>) -> R + Send + 'static,
-    R: TaskOutcome + 'static,
-{
-    let lifecycle = &stream.core().lifecycle;
-    for buffer in buffers {
-        lifecycle.check_same_runtime("a buffer", buffer.runtime())?;
-        if !buffer.is_host_accessible() {
-            let (kind, capability) = (buffer.device().kind(), "access to their memory by the host");
-            return Err(Error::Driver(DriverError::Unsupported { kind, capability }));
-        }
-    }
-    check_apart(&raw)?;
-    let mut writes = raw.iter().map(|view| view.writes);
-    let used = buffers.map(|buffer| tracked_use(buffer, writes.next() == Some(true)));
-    let task = ViewTask { function, raw, views: PhantomData::<fn() -> U> };
-    enqueue_task(stream, used, Order::BehindConflicts, task)
-}
-
-/// A function over views as a command.
-struct ViewTask<U, F, const N: usize> {
-    function: F,
-    raw: [RawView; N],
-    views: PhantomData<fn() -> U>,
-}
-
-impl<U, F, R, const N: usize> Command<TaskContext> for ViewTask<U, F, N>
-where
-    U: Uses,
-    F: for<'view> FnOnce(U::Slices<'view>) -> R + Send + 'static,
-    R: TaskOutcome + 'static,
-{
-    const CLASS: Class = Class::User;
-    const OPERATION: OperationKind = OperationKind::Call;
-
-    fn details(&self) -> Details {
-        let access = |view: &RawView| MemoryAccess {
-            address: Address(view.address),
-            bytes: Some(view.bytes),
-            writes: Some(view.writes),
-        };
-        Details {
-            bytes: self.raw.iter().map(|view| view.bytes).sum(),
-            accesses: self.raw.iter().map(access).collect(),
-            name: NameId::of_static(type_name::<F>()),
-            ..Details::default()
-        }
-    }
-
-    fn run(self, context: &mut TaskContext) {
-        assert_no_lock_held();
-        context.is_marker = true; // host accesses and other streams wait for the task
-        let Self { function, raw, .. } = self;
-        let call = || {
-            // SAFETY: the memory must be live, and only this task may access what it writes; the
-            // head of this file says why. `enqueue`, the only creator of this task, did that.
-            let slices = unsafe { U::slices(&raw) };
-            function(slices).into_task_result()
-        };
-        match catch_panic(call) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => context.fail(FailureCause::Returned(error)),
-            Err(panic) => context.fail(panic_cause(panic)),
-        }
-    }
-}
 
 /// The type of an expression that never has a value, which the language has no stable name for: the
 /// result of a function that does not return.

@@ -1,6 +1,7 @@
 //! Typed buffers: a buffer as elements of plain data, and the views of it that a task has.
 #![expect(unsafe_code, reason = "slices of memory whose address the task stores")]
 
+use std::any::type_name;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::ptr::NonNull;
@@ -8,11 +9,18 @@ use std::{fmt, ptr};
 
 use sealed::{Sealed, View};
 
+use crate::backend::contract::Address;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::size::to_usize;
+use crate::base::sync::assert_no_lock_held;
+use crate::engine::log::context::NameId;
+use crate::engine::stream::core::TaskContext;
+use crate::engine::stream::task::{Details, MemoryAccess, OperationKind, catch_panic, panic_cause};
 use crate::engine::stream::{Stream, TaskOutcome};
-use crate::face::scope::enqueue;
-use crate::memory::buffer::{Buffer, Transfer};
+use crate::memory::buffer::order::{enqueue_task, tracked_use};
+use crate::memory::buffer::{Buffer, Order, Transfer};
+use crate::queue::{Class, Command};
+use crate::{DriverError, FailureCause};
 
 /// A [`Buffer`] as elements of a type, made by [`Buffer::typed`].
 ///
@@ -52,7 +60,7 @@ impl Buffer {
         let (address, bytes) = (self.address()?, self.nbytes());
         let (element_bytes, align_bytes) = (size_of::<T>(), align_of::<T>());
         if !bytes.is_multiple_of(element_bytes) || !address.is_multiple_of(align_bytes as u64) {
-            let element = std::any::type_name::<T>();
+            let element = type_name::<T>();
             return Err(Error::Memory(MemoryError::NotElements {
                 address,
                 bytes,
@@ -153,7 +161,7 @@ impl<T> Clone for TypedBuffer<T> {
 impl<T> fmt::Debug for TypedBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TypedBuffer")
-            .field("element", &format_args!("{}", std::any::type_name::<T>()))
+            .field("element", &format_args!("{}", type_name::<T>()))
             .field("buffer", &self.buffer)
             .finish()
     }
@@ -463,4 +471,79 @@ pub(super) fn bytes_of_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
 pub(super) fn zero<T: Plain>() -> T {
     // SAFETY: `Plain` says that any bytes are a value.
     unsafe { std::mem::zeroed() }
+}
+
+/// Checks the views and enqueues the task.
+fn enqueue<U, F, R, const N: usize>(
+    stream: &Stream,
+    buffers: [&Buffer; N],
+    raw: [RawView; N],
+    function: F,
+) -> Result<Transfer>
+where
+    U: Uses,
+    F: for<'view> FnOnce(U::Slices<'view>) -> R + Send + 'static,
+    R: TaskOutcome + 'static,
+{
+    let lifecycle = &stream.core().lifecycle;
+    for buffer in buffers {
+        lifecycle.check_same_runtime("a buffer", buffer.runtime())?;
+        if !buffer.is_host_accessible() {
+            let (kind, capability) = (buffer.device().kind(), "access to their memory by the host");
+            return Err(Error::Driver(DriverError::Unsupported { kind, capability }));
+        }
+    }
+    check_apart(&raw)?;
+    let mut writes = raw.iter().map(|view| view.writes);
+    let used = buffers.map(|buffer| tracked_use(buffer, writes.next() == Some(true)));
+    let task = ViewTask { function, raw, views: PhantomData::<fn() -> U> };
+    enqueue_task(stream, used, Order::BehindConflicts, task)
+}
+
+/// A function over views as a command.
+struct ViewTask<U, F, const N: usize> {
+    function: F,
+    raw: [RawView; N],
+    views: PhantomData<fn() -> U>,
+}
+
+impl<U, F, R, const N: usize> Command<TaskContext> for ViewTask<U, F, N>
+where
+    U: Uses,
+    F: for<'view> FnOnce(U::Slices<'view>) -> R + Send + 'static,
+    R: TaskOutcome + 'static,
+{
+    const CLASS: Class = Class::User;
+    const OPERATION: OperationKind = OperationKind::Call;
+
+    fn details(&self) -> Details {
+        let access = |view: &RawView| MemoryAccess {
+            address: Address(view.address),
+            bytes: Some(view.bytes),
+            writes: Some(view.writes),
+        };
+        Details {
+            bytes: self.raw.iter().map(|view| view.bytes).sum(),
+            accesses: self.raw.iter().map(access).collect(),
+            name: NameId::of_static(type_name::<F>()),
+            ..Details::default()
+        }
+    }
+
+    fn run(self, context: &mut TaskContext) {
+        assert_no_lock_held();
+        context.is_marker = true; // host accesses and other streams wait for the task
+        let Self { function, raw, .. } = self;
+        let call = || {
+            // SAFETY: the memory must be live, and only this task may access what it writes; the
+            // head of this file says why. `enqueue`, the only creator of this task, did that.
+            let slices = unsafe { U::slices(&raw) };
+            function(slices).into_task_result()
+        };
+        match catch_panic(call) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => context.fail(FailureCause::Returned(error)),
+            Err(panic) => context.fail(panic_cause(panic)),
+        }
+    }
 }

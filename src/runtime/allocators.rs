@@ -1,59 +1,17 @@
 //! A runtime's caching allocators: for devices, shared and pinned memory and the host heap.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::backend::contract::{MemoryKind, no_shared_memory};
-use crate::base::config::AllocatorSettings;
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::fork;
 use crate::base::sync::MutexGuard;
-use crate::engine::log::immediate::Immediate;
 use crate::memory::allocator::snapshot::{BlockState, SegmentInfo};
 use crate::memory::allocator::{AllocatorConfig, CachingAllocator, PoolId, Statistics};
 use crate::memory::buffer::allocation::Origin;
 use crate::runtime::Runtime;
-
-/// The table of a runtime's allocators. The first request for an allocator creates it.
-#[derive(Debug)]
-pub(super) struct Allocators {
-    settings: AllocatorSettings,
-    /// Told of the shortages of all of them but the heap.
-    pub(super) shortages: Arc<Immediate<Error>>,
-    /// Asked for memory by the same.
-    pub(super) reclaimers: Arc<Immediate<Error, bool>>,
-    pub(super) by_device: BTreeMap<Device, Arc<CachingAllocator>>,
-    /// For memory that the device shares with the host.
-    shared: BTreeMap<Device, Arc<CachingAllocator>>,
-    pinned: BTreeMap<DeviceKind, Arc<CachingAllocator>>,
-    heap: Option<Arc<CachingAllocator>>,
-    /// The watches that are there.
-    pub(super) watch_count: usize,
-}
-
-impl Allocators {
-    pub(super) fn new(settings: AllocatorSettings) -> Self {
-        Self {
-            settings,
-            shortages: Arc::new(Immediate::new()),
-            reclaimers: Arc::new(Immediate::new()),
-            by_device: BTreeMap::new(),
-            shared: BTreeMap::new(),
-            pinned: BTreeMap::new(),
-            heap: None,
-            watch_count: 0,
-        }
-    }
-
-    pub(super) fn all(&self) -> Vec<Arc<CachingAllocator>> {
-        self.of_buffers().chain(&self.heap).cloned().collect()
-    }
-
-    fn of_buffers(&self) -> impl Iterator<Item = &Arc<CachingAllocator>> {
-        self.by_device.values().chain(self.shared.values()).chain(self.pinned.values())
-    }
-}
+use crate::runtime::instance::Allocators;
 
 impl Runtime {
     /// The allocator of a device's buffers. The first call creates it and initialises the device.

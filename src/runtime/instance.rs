@@ -1,11 +1,13 @@
-//! The runtime: devices and streams, created at their first use, and each thread's current ones.
+//! The runtime: its devices and streams, created at their first use, its allocators and counters.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::AllocatorSettings;
 use crate::backend::contract::{
     Backend, DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange,
 };
@@ -16,22 +18,18 @@ use crate::base::error::{DeviceError, Error, Result, StreamError};
 use crate::base::fork::{self, Inherited};
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::engine::log::immediate::Immediate;
 use crate::engine::stream::Stream;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::failures::UnraisedErrors;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts};
+#[cfg(not(loom))]
+use crate::engine::stream::lifecycle::{TaskReport, TaskWatch};
 use crate::engine::stream::order_watch::{self, Told};
 use crate::engine::stream::synchronize::{raise_counted, synchronize_all};
 use crate::engine::stream::table::StreamTable;
-#[cfg(not(loom))]
-use crate::engine::stream::task_report::{TaskReport, TaskWatch};
 use crate::memory::allocator::CachingAllocator;
-use crate::runtime::allocators::Allocators;
-use crate::runtime::extensions::Extensions;
-use crate::runtime::shutdown::{self, ShutdownReport};
-use crate::runtime::streams::Selected;
-use crate::runtime::{process_hooks, report, streams};
 
 /// The devices of this machine, with their streams and allocators.
 ///
@@ -88,20 +86,17 @@ pub struct Runtime {
     pub(super) inner: Inherited<Arc<Inner>>,
 }
 
-/// The runtime of this process, from the first call of [`Runtime::global`] on.
-static GLOBAL: OnceLock<Runtime> = OnceLock::new();
-
 pub(super) struct Inner {
     /// True for the process's runtime, which is never dropped, and for a candidate that lost the
     /// race in [`Runtime::of_process`].
     pub(super) is_of_process: bool,
-    config: Config,
+    pub(super) config: Config,
     pub(super) registry: Registry,
     pub(super) lifecycle: Arc<Lifecycle>,
     accelerator: OnceLock<DeviceKind>,
     tables: Mutex<BTreeMap<Device, Arc<StreamTable>>>,
     pub(super) allocators: Mutex<Allocators>,
-    pub(super) extensions: Extensions,
+    extensions: Extensions,
 }
 
 /// Counters of tasks and workers since the runtime's start.
@@ -139,7 +134,7 @@ impl Runtime {
         Self::build(config, backends, false)
     }
 
-    fn build(
+    pub(super) fn build(
         config: Config,
         backends: impl IntoIterator<Item = Arc<dyn Backend>>,
         is_of_process: bool,
@@ -162,38 +157,6 @@ impl Runtime {
             extensions: Extensions::default(),
         };
         Ok(Self { inner: Inherited::new(Arc::new(inner)) })
-    }
-
-    /// The runtime of this process, with the settings of the environment. At the end of the process
-    /// (by `exit` or a return from `main`) the runtime finishes queued work, for at most
-    /// `ACCELRT_EXIT_MS`.
-    ///
-    /// Fails when an `ACCELRT_*` variable is malformed. The next call tries again.
-    pub fn global() -> Result<Self> {
-        Self::of_process().cloned()
-    }
-
-    /// As [`Runtime::global`], by reference instead of a new handle.
-    #[doc(hidden)]
-    #[inline]
-    pub fn of_process() -> Result<&'static Self> {
-        if let Some(runtime) = GLOBAL.get() {
-            return Ok(runtime);
-        }
-        let runtime = Self::build(Config::from_environment()?, [], true)?;
-        Ok(GLOBAL.get_or_init(|| {
-            report::unknown_variables();
-            report::ignored_settings(runtime.inner.config.allocator.text());
-            process_hooks::begin(&runtime);
-            shutdown::at_exit(|| GLOBAL.get().into_iter().for_each(Self::shutdown_and_report));
-            runtime
-        }))
-    }
-
-    /// The runtime of this process, if a call of [`Runtime::global`] has created it.
-    #[doc(hidden)]
-    pub fn existing_of_process() -> Option<&'static Self> {
-        GLOBAL.get()
     }
 
     /// The id of this runtime, unique in this process and never reused. It identifies the runtime
@@ -281,96 +244,6 @@ impl Runtime {
     #[cfg(not(loom))]
     pub fn log_tasks(&self) -> TaskWatch {
         self.inner.lifecycle.watch(None)
-    }
-
-    /// This thread's current device of the accelerator's kind.
-    pub fn current_device(&self) -> Result<Device> {
-        self.current_device_of(self.accelerator()?)
-    }
-
-    /// This thread's current device of a kind; device 0 when the thread has set none.
-    pub fn current_device_of(&self, kind: DeviceKind) -> Result<Device> {
-        streams::device(self.id(), kind).map_or_else(|| Device::new(kind, 0), Ok)
-    }
-
-    /// Makes a device current for its kind on this thread. Fails when the device does not exist.
-    pub fn set_device(&self, device: Device) -> Result<()> {
-        self.exchange_device(device).map(drop)
-    }
-
-    /// As [`Runtime::set_device`], and returns the previous device of that kind.
-    pub fn exchange_device(&self, device: Device) -> Result<Device> {
-        self.backend(device)?;
-        let previous = self.current_device_of(device.kind())?;
-        streams::set_device(self.id(), device);
-        Ok(previous)
-    }
-
-    /// Sets the current device without a check. For guards, which restore an earlier device.
-    #[doc(hidden)]
-    pub fn restore_device(&self, device: Device) {
-        streams::set_device(self.id(), device);
-    }
-
-    /// This thread's current stream on its current device.
-    pub fn current_stream(&self) -> Result<Stream> {
-        self.current_stream_of(self.current_device()?)
-    }
-
-    /// This thread's current stream on a device; the default stream when the thread has set none.
-    pub fn current_stream_of(&self, device: Device) -> Result<Stream> {
-        match streams::stream(self.id(), device) {
-            Some(stream) => Ok(stream),
-            None => self.default_stream(device),
-        }
-    }
-
-    /// Makes a stream and its device current for this thread. Fails, without a change, as
-    /// [`Runtime::exchange_stream`].
-    pub fn set_stream(&self, stream: &Stream) -> Result<()> {
-        // Sets the stream first, so that a refused stream leaves the device unchanged.
-        self.exchange_stream(stream)?;
-        self.exchange_device(stream.device()).map(drop)
-    }
-
-    /// Makes a stream current on the stream's device and returns that device's previous stream.
-    /// Leaves the current device unchanged. Fails when the stream belongs to another runtime.
-    pub fn exchange_stream(&self, stream: &Stream) -> Result<Stream> {
-        self.inner.lifecycle.check_same_runtime("a stream", stream.core().lifecycle.runtime)?;
-        let previous = self.current_stream_of(stream.device())?;
-        streams::set_stream(self.id(), stream);
-        Ok(previous)
-    }
-
-    /// Sets the current stream without a check. For guards, which restore an earlier stream.
-    #[doc(hidden)]
-    pub fn restore_stream(&self, stream: &Stream) {
-        streams::set_stream(self.id(), stream);
-    }
-
-    /// What this thread has made current.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn selected(&self) -> Selected {
-        streams::selected(self.id())
-    }
-
-    /// Replaces what this thread has made current, without a check, and returns it.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn exchange_selected(&self, selected: Selected) -> Selected {
-        streams::exchange_selected(self.id(), selected)
-    }
-
-    /// Replaces this thread's state by a stream and its device, or clears it with `None`. For the
-    /// helper thread, which serves many streams. Also works after a shutdown.
-    #[doc(hidden)]
-    pub fn adopt_stream(&self, stream: Option<&Stream>) {
-        streams::forget(self.id());
-        if let Some(stream) = stream {
-            self.restore_device(stream.device());
-            self.restore_stream(stream);
-        }
     }
 
     /// Blocks until all work enqueued on the device's streams before this call is done. Clears the
@@ -482,22 +355,6 @@ impl Runtime {
         counters
     }
 
-    /// Shuts the runtime down: refuses new work, finishes queued work for at most the configured
-    /// time, cancels the rest, and joins the threads that return. Returns at once if the runtime
-    /// was shut down before, and in a forked child.
-    #[expect(
-        clippy::must_use_candidate,
-        reason = "called for its effect; the report is a courtesy"
-    )]
-    pub fn shutdown(&self) -> ShutdownReport {
-        self.inner.shutdown(self.inner.config.exit_timeout)
-    }
-
-    /// As [`Runtime::shutdown`], and prints the report on standard error, for the end of a process.
-    pub fn shutdown_and_report(&self) {
-        report::unclean_shutdown(&self.shutdown());
-    }
-
     pub(super) fn is_of_process(&self) -> bool {
         self.inner.is_of_process
     }
@@ -539,26 +396,6 @@ impl Inner {
     pub(super) fn all_allocators(&self) -> Vec<Arc<CachingAllocator>> {
         self.allocators.lock().all()
     }
-
-    fn shutdown(&self, timeout: Duration) -> ShutdownReport {
-        if fork::is_child() || !self.lifecycle.stop() {
-            return ShutdownReport::default();
-        }
-        if self.is_of_process {
-            shutdown::run_end_handler();
-        }
-        shutdown::run(self, timeout)
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // Only a candidate that lost the race in `of_process` gets here with true. It must not run
-        // the process's end handler.
-        self.is_of_process = false;
-        report::unclean_shutdown(&self.shutdown(self.config.exit_timeout));
-        streams::forget(self.lifecycle.runtime);
-    }
 }
 
 impl fmt::Debug for Runtime {
@@ -568,18 +405,120 @@ impl fmt::Debug for Runtime {
     }
 }
 
+/// The table of a runtime's allocators. The first request for an allocator creates it.
+#[derive(Debug)]
+pub(super) struct Allocators {
+    pub(super) settings: AllocatorSettings,
+    /// Told of the shortages of all of them but the heap.
+    pub(super) shortages: Arc<Immediate<Error>>,
+    /// Asked for memory by the same.
+    pub(super) reclaimers: Arc<Immediate<Error, bool>>,
+    pub(super) by_device: BTreeMap<Device, Arc<CachingAllocator>>,
+    /// For memory that the device shares with the host.
+    pub(super) shared: BTreeMap<Device, Arc<CachingAllocator>>,
+    pub(super) pinned: BTreeMap<DeviceKind, Arc<CachingAllocator>>,
+    pub(super) heap: Option<Arc<CachingAllocator>>,
+    /// The watches that are there.
+    pub(super) watch_count: usize,
+}
+
+impl Allocators {
+    pub(super) fn new(settings: AllocatorSettings) -> Self {
+        Self {
+            settings,
+            shortages: Arc::new(Immediate::new()),
+            reclaimers: Arc::new(Immediate::new()),
+            by_device: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            pinned: BTreeMap::new(),
+            heap: None,
+            watch_count: 0,
+        }
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<CachingAllocator>> {
+        self.of_buffers().chain(&self.heap).cloned().collect()
+    }
+
+    pub(super) fn of_buffers(&self) -> impl Iterator<Item = &Arc<CachingAllocator>> {
+        self.by_device.values().chain(self.shared.values()).chain(self.pinned.values())
+    }
+}
+
+/// One value for each type, in the order of their first use.
+#[derive(Debug, Default)]
+struct Extensions([OnceLock<Arc<dyn Any + Send + Sync>>; 4]);
+
+impl Runtime {
+    /// The runtime's value of type `T`. The first call creates it from the runtime's number.
+    ///
+    /// The runtime drops the value at its end. Values of at most four types can be kept. In a
+    /// forked child that has inherited no such value, each call creates one.
+    ///
+    /// # Panics
+    /// When the places are taken by values of other types.
+    #[doc(hidden)]
+    pub fn extension<T: Any + Send + Sync>(&self, create: impl FnOnce(u64) -> T) -> Arc<T> {
+        let places = &self.inner.extensions.0;
+        let of_type = |place: &OnceLock<Arc<dyn Any + Send + Sync>>| {
+            Arc::clone(place.get()?).downcast::<T>().ok()
+        };
+        if let Some(found) = places.iter().find_map(of_type) {
+            return found;
+        }
+        let created = Arc::new(create(self.id()));
+        if fork::is_child() {
+            return created; // a thread of the parent may have held a place at the fork
+        }
+        for place in places {
+            if place.set(Arc::<T>::clone(&created) as Arc<dyn Any + Send + Sync>).is_ok() {
+                return created;
+            }
+            if let Some(found) = of_type(place) {
+                return found; // of a thread that was faster
+            }
+        }
+        panic!("a runtime keeps values of at most {} types", places.len());
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::base::sync::unmodelled::AtomicBool;
-
-    static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+    use crate::base::config::Config;
 
     #[test]
-    fn a_losing_candidate_for_the_process_runtime_does_not_run_its_end_handler() {
-        // Relaxed, both accesses: only this thread uses the flag.
-        shutdown::register_end_handler(|| HAS_ENDED.store(true, Ordering::Relaxed));
-        drop(Runtime::build(Config::default(), [], true).unwrap());
-        assert!(!HAS_ENDED.load(Ordering::Relaxed));
+    fn each_type_has_one_value_for_each_runtime() {
+        let runtimes = [(); 2].map(|()| Runtime::new(Config::default()).unwrap());
+        let text = runtimes[0].extension(|_| String::from("first"));
+        assert!(Arc::ptr_eq(&text, &runtimes[0].extension(|_| String::from("second"))));
+        for runtime in &runtimes {
+            assert_eq!(*runtime.extension(|id| id), runtime.id());
+        }
+        assert_eq!(*runtimes[1].extension(|_| String::from("third")), "third");
+    }
+
+    #[test]
+    fn threads_that_create_a_value_at_once_get_the_same() {
+        for _ in 0..100 {
+            let runtime = Runtime::new(Config::default()).unwrap();
+            let values = std::thread::scope(|scope| {
+                let threads = [0, 1, 2].map(|number| {
+                    let runtime = &runtime;
+                    scope.spawn(move || runtime.extension(|_| number))
+                });
+                threads.map(|thread| thread.join().unwrap())
+            });
+            assert!(values.iter().all(|value| Arc::ptr_eq(value, &values[0])));
+        }
+    }
+
+    #[test]
+    fn values_are_dropped_with_the_runtime() {
+        let runtime = Runtime::new(Config::default()).unwrap();
+        let value = Arc::downgrade(&runtime.extension(|_| vec![1]));
+        assert!(value.upgrade().is_some());
+        drop(runtime);
+        assert!(value.upgrade().is_none());
     }
 }

@@ -14,10 +14,10 @@ use crate::engine::log::immediate::Immediate;
 use crate::engine::stream::Stream;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::{CachingAllocator, Recorded};
-use crate::memory::buffer::allocation::Origin;
-use crate::memory::buffer::{Buffer, thread_hints};
+use crate::memory::buffer::Buffer;
+use crate::memory::buffer::allocation::{Origin, remember_hint};
 use crate::runtime::Runtime;
-use crate::runtime::allocators::Allocators;
+use crate::runtime::instance::Allocators;
 
 /// The largest alignment: the size of a huge page.
 const MAX_ALIGN_BYTES: usize = 2 * MIB;
@@ -50,7 +50,7 @@ impl Runtime {
     pub fn empty(&self, bytes: usize, device: Device) -> Result<Buffer> {
         // Only the process's runtime uses hints, because a hint would keep any other runtime alive.
         if self.is_of_process()
-            && let Some(buffer) = thread_hints::empty(bytes, Some(device))?
+            && let Some(buffer) = Buffer::hinted(bytes, Some(device))?
         {
             return Ok(buffer);
         }
@@ -64,7 +64,7 @@ impl Runtime {
         if self.is_of_process() {
             // Sets the hint first: a task that this thread runs while allocating may change the
             // hint.
-            thread_hints::remember(home.clone(), origin.clone(), false);
+            remember_hint(home.clone(), origin.clone(), false);
         }
         Buffer::allocate(&home, bytes, &origin, &mut Interrupt::default())
     }
@@ -145,7 +145,7 @@ impl Runtime {
     /// current device, stream, pool or mode changes.
     #[doc(hidden)]
     pub fn set_thread_hint(&'static self, device: Device) -> Result<()> {
-        thread_hints::remember(self.current_stream_of(device)?, self.origin(device)?, true);
+        remember_hint(self.current_stream_of(device)?, self.origin(device)?, true);
         Ok(())
     }
 }
@@ -178,13 +178,13 @@ mod tests {
     fn the_hint_of_requests_without_a_device_is_set_separately_and_cleared_at_a_change() {
         let _alone = order_watch::alone();
         let (runtime, device) = (Runtime::of_process().unwrap(), Device::cpu(0));
-        let served = || thread_hints::empty(512, None).unwrap().is_some();
+        let served = || Buffer::hinted(512, None).unwrap().is_some();
         drop([(); 2].map(|()| runtime.empty(512, device).unwrap()));
         assert!(!served(), "a device was named");
         runtime.set_thread_hint(device).unwrap();
         assert!(served());
         runtime.set_stream(&runtime.stream(device).unwrap()).unwrap();
-        assert!(!served() && thread_hints::empty(512, Some(device)).unwrap().is_none());
+        assert!(!served() && Buffer::hinted(512, Some(device)).unwrap().is_none());
     }
 
     #[test]

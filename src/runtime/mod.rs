@@ -1,26 +1,23 @@
 //! L3, the runtime: a process's devices, each thread's current ones, and the shutdown.
 //!
-//! * [`instance`]: [`Runtime`], with its devices, streams and counters
-//! * [`allocators`]: the caching allocators
+//! * [`instance`]: [`Runtime`], with its devices, counters, and values of other crates
+//! * [`current`]: the current devices, streams and pools of each thread
+//! * [`streams`]: creates and finds streams, makes them current, compiles kernels
+//! * [`allocators`], [`memory`]: the caching allocators; creates buffers; callbacks for
+//!   out-of-memory errors
 //! * [`guard`]: guards that make a device or stream current for a scope
-//! * [`extensions`]: values that other crates keep for the life of a runtime
-//! * [`memory`]: creates buffers; callbacks for out-of-memory errors
-//! * [`pools`]: private pools, and each thread's current pool
-//! * [`process_hooks`]: what others do at the begin and the end of the process's runtime
-//! * [`report`]: messages on standard error
+//! * [`pools`]: private pools
+//! * [`process`]: the process's runtime, what others do at its begin and end, messages
 //! * `second_copy`: warns of another copy of accelrt in the process
-//! * [`streams`]: the current devices, streams and pools of each thread; creates and finds streams;
-//!   compiles kernels
-//! * [`shutdown`]: drain, cancel, join, report; the process's runtime shuts down at exit
+//! * [`shutdown`]: drain, cancel, join, report
 
 mod allocators;
-mod extensions;
+pub(crate) mod current;
 pub(crate) mod guard;
 mod instance;
 pub(crate) mod memory;
 mod pools;
-pub mod process_hooks;
-pub mod report;
+pub(crate) mod process;
 #[cfg(not(loom))]
 pub mod second_copy;
 pub(crate) mod shutdown;

@@ -7,14 +7,13 @@ use std::sync::Arc;
 
 use crate::base::device::Device;
 use crate::base::error::Result;
-use crate::base::fork;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::memory::allocator::recording::Moment;
 use crate::memory::allocator::snapshot::SegmentInfo;
-use crate::memory::allocator::{CachingAllocator, PoolId, PoolOptions};
+use crate::memory::allocator::{PoolId, PoolOptions};
 use crate::runtime::Runtime;
-use crate::runtime::streams::{self, Selected};
+use crate::runtime::current::{self, PoolCore, Selected};
 
 /// A private pool of one device. Handles are cheap to clone. The drop of the last handle returns
 /// the pool's free memory to the device. Memory in use returns after its free, when a program
@@ -36,15 +35,6 @@ use crate::runtime::streams::{self, Selected};
 #[derive(Clone, Debug)]
 pub struct MemPool {
     inner: Arc<PoolCore>,
-}
-
-/// The shared state of a pool. The pool's handles and the threads inside the pool keep it alive.
-#[derive(Debug)]
-pub(super) struct PoolCore {
-    /// The id of the runtime whose current pools this pool can join.
-    runtime: u64,
-    allocator: Arc<CachingAllocator>,
-    pub(super) id: PoolId,
 }
 
 impl MemPool {
@@ -98,7 +88,7 @@ impl MemPool {
     #[doc(hidden)]
     pub fn push(&self) {
         let PoolCore { runtime, allocator, .. } = &*self.inner;
-        streams::push_pool(*runtime, allocator.device(), Arc::clone(&self.inner));
+        current::push_pool(*runtime, allocator.device(), Arc::clone(&self.inner));
     }
 
     #[doc(hidden)]
@@ -110,16 +100,7 @@ impl MemPool {
     #[expect(clippy::must_use_candidate, reason = "callers may ignore what was there before")]
     pub fn pop(&self) -> bool {
         let PoolCore { runtime, allocator, id } = &*self.inner;
-        streams::pop_pool(*runtime, allocator.device(), *id).is_some()
-    }
-}
-
-impl Drop for PoolCore {
-    fn drop(&mut self) {
-        if !fork::is_child() {
-            self.allocator.release_pool(self.id);
-            self.allocator.trim_pool(self.id);
-        }
+        current::pop_pool(*runtime, allocator.device(), *id).is_some()
     }
 }
 
@@ -142,7 +123,7 @@ impl Runtime {
     /// serves the thread's requests, except those for shared and pinned memory.
     #[must_use]
     pub fn current_pool(&self, device: Device) -> PoolId {
-        streams::pool(self.id(), device)
+        current::pool(self.id(), device)
     }
 }
 

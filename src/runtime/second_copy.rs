@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::Once;
 
 use crate::runtime::Runtime;
-use crate::runtime::process_hooks::{self, ProcessHooks};
+use crate::runtime::process::{ProcessHooks, register_process_hooks};
 
 /// The name of the mapping, as the kernel shows it.
 const MARK: &str = "/memfd:accelrt-runtime";
@@ -21,7 +21,7 @@ const NAME: &std::ffi::CStr = c"accelrt-runtime";
 /// effect.
 pub fn watch() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| process_hooks::register(ProcessHooks { begin, ..ProcessHooks::default() }));
+    ONCE.call_once(|| register_process_hooks(ProcessHooks { begin, ..ProcessHooks::default() }));
 }
 
 fn begin(_runtime: &Runtime) {

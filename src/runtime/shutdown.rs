@@ -1,18 +1,19 @@
 //! The shutdown: finish queued work, cancel the rest, join the threads, report losses.
-#![expect(unsafe_code, reason = "registers a handler with the C library")]
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::io::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::Runtime;
 use crate::backend::contract::{Turn, Work};
 use crate::base::error::StreamFailure;
-use crate::base::thread::contain;
+use crate::base::fork;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::runtime::instance::Inner;
-use crate::runtime::process_hooks;
+use crate::runtime::{current, process};
 
 const PERIOD: Duration = Duration::from_micros(200);
 
@@ -90,7 +91,7 @@ fn with_noun(number: u64, noun: &str) -> String {
 }
 
 /// Shuts down a runtime that already refuses new work.
-pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
+fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let deadline = Instant::now() + timeout;
     let streams = inner.streams();
     // Waits for all streams at once: a running stream may still enqueue work on a finished one.
@@ -98,7 +99,7 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
         while inner.lifecycle.step() && Instant::now() < deadline {}
         streams.iter().all(is_done)
     });
-    let num_running = if inner.is_of_process { process_hooks::num_running() } else { 0 };
+    let num_running = if inner.is_of_process { process::num_running() } else { 0 };
     inner.lifecycle.cancel();
     let grace = Instant::now() + GRACE;
     wait_until(grace, || streams.iter().filter(|stream| !retire(stream)).count() == 0);
@@ -106,7 +107,7 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     // driver keeps the memory that the device still uses.
     wait_until(grace, || streams.iter().all(|stream| stream.poll_held()));
     if inner.is_of_process {
-        process_hooks::end();
+        process::end();
     }
     for allocator in inner.all_allocators() {
         allocator.close();
@@ -168,42 +169,59 @@ fn wait_until(deadline: Instant, is_over: impl Fn() -> bool) {
     }
 }
 
-/// The end handler. The shutdown of the process's runtime calls it before any memory is freed.
-static END_HANDLER: OnceLock<fn()> = OnceLock::new();
+impl Runtime {
+    /// Shuts the runtime down: refuses new work, finishes queued work for at most the configured
+    /// time, cancels the rest, and joins the threads that return. Returns at once if the runtime
+    /// was shut down before, and in a forked child.
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "called for its effect; the report is a courtesy"
+    )]
+    pub fn shutdown(&self) -> ShutdownReport {
+        self.inner.shutdown(self.inner.config.exit_timeout)
+    }
 
-/// Registers a function that the shutdown of the process's runtime calls first, so that a library
-/// above the runtime stops using the runtime's memory. Later registrations have no effect.
-#[cfg(not(loom))] // only the host heap calls this, which loom builds lack
-pub fn register_end_handler(handler: fn()) {
-    END_HANDLER.get_or_init(|| handler);
-}
-
-pub(super) fn run_end_handler() {
-    if let Some(handler) = END_HANDLER.get() {
-        handler();
+    /// As [`Runtime::shutdown`], and prints the report on standard error, for the end of a process.
+    pub fn shutdown_and_report(&self) {
+        unclean_shutdown(&self.shutdown());
     }
 }
 
-/// Registers `handler` with the C library, which calls it once: at `exit`, at a return from `main`,
-/// or when this library is closed. Later registrations have no effect.
-pub(super) fn at_exit(handler: fn()) {
-    static HANDLER: OnceLock<fn()> = OnceLock::new();
-    extern "C" fn call() {
-        if let Some(handler) = HANDLER.get() {
-            contain(handler);
+impl Inner {
+    fn shutdown(&self, timeout: Duration) -> ShutdownReport {
+        if fork::is_child() || !self.lifecycle.stop() {
+            return ShutdownReport::default();
         }
+        if self.is_of_process {
+            process::run_end_handler();
+        }
+        run(self, timeout)
     }
-    if HANDLER.set(handler).is_ok() {
-        // SAFETY: `call` takes no arguments, and its code stays loaded until it has run: the C
-        // library calls it when this library is closed.
-        let refused = unsafe { libc::atexit(call) };
-        assert_eq!(refused, 0, "atexit fails only without memory");
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Only a candidate that lost the race in `of_process` gets here with true. It must not run
+        // the process's end handler.
+        self.is_of_process = false;
+        unclean_shutdown(&self.shutdown(self.config.exit_timeout));
+        current::forget(self.lifecycle.runtime);
+    }
+}
+
+fn unclean_shutdown(report: &ShutdownReport) {
+    if !report.is_clean() {
+        let _ = write!(std::io::stderr(), "{report}");
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::base::config::Config;
+    use crate::base::sync::Ordering;
+    use crate::base::sync::unmodelled::AtomicBool;
+    use crate::runtime::process::register_end_handler;
 
     #[test]
     fn reported_text_is_one_short_line() {
@@ -223,5 +241,15 @@ mod tests {
         ] {
             assert!(!lost.is_clean() && lost.to_string().contains(text), "{lost}");
         }
+    }
+
+    static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+
+    #[test]
+    fn a_losing_candidate_for_the_process_runtime_does_not_run_its_end_handler() {
+        // Relaxed, both accesses: only this thread uses the flag.
+        register_end_handler(|| HAS_ENDED.store(true, Ordering::Relaxed));
+        drop(Runtime::build(Config::default(), [], true).unwrap());
+        assert!(!HAS_ENDED.load(Ordering::Relaxed));
     }
 }

@@ -1,13 +1,6 @@
-//! Current devices, streams and pools of each thread; streams by number; compiled programs.
-//!
-//! # What is current
-//!
-//! Each kind has its own current device, as in torch's `cuda` and `xpu` modules. A new thread
-//! starts at device 0 with default streams and inherits no state.
+//! What a runtime gives to its callers: current devices and streams, new streams, programs.
 #![expect(unsafe_code, reason = "passes on what a caller says of a driver's stream")]
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::backend::contract::owned::OwnedStream;
@@ -18,10 +11,8 @@ use crate::compute::{Program, ProgramSource};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::lifecycle::Lifecycle;
 use crate::engine::stream::{Stream, order_watch};
-use crate::memory::allocator::PoolId;
-use crate::memory::buffer::thread_hints;
-use crate::runtime::Runtime;
-use crate::runtime::pools::PoolCore;
+use crate::runtime::current::Selected;
+use crate::runtime::{Runtime, current};
 
 impl Runtime {
     #[doc(hidden)]
@@ -35,6 +26,96 @@ impl Runtime {
     #[must_use]
     pub fn all_streams(&self) -> Vec<Arc<StreamCore>> {
         self.inner.streams()
+    }
+
+    /// This thread's current device of the accelerator's kind.
+    pub fn current_device(&self) -> Result<Device> {
+        self.current_device_of(self.accelerator()?)
+    }
+
+    /// This thread's current device of a kind; device 0 when the thread has set none.
+    pub fn current_device_of(&self, kind: DeviceKind) -> Result<Device> {
+        current::device(self.id(), kind).map_or_else(|| Device::new(kind, 0), Ok)
+    }
+
+    /// Makes a device current for its kind on this thread. Fails when the device does not exist.
+    pub fn set_device(&self, device: Device) -> Result<()> {
+        self.exchange_device(device).map(drop)
+    }
+
+    /// As [`Runtime::set_device`], and returns the previous device of that kind.
+    pub fn exchange_device(&self, device: Device) -> Result<Device> {
+        self.backend(device)?;
+        let previous = self.current_device_of(device.kind())?;
+        current::set_device(self.id(), device);
+        Ok(previous)
+    }
+
+    /// Sets the current device without a check. For guards, which restore an earlier device.
+    #[doc(hidden)]
+    pub fn restore_device(&self, device: Device) {
+        current::set_device(self.id(), device);
+    }
+
+    /// This thread's current stream on its current device.
+    pub fn current_stream(&self) -> Result<Stream> {
+        self.current_stream_of(self.current_device()?)
+    }
+
+    /// This thread's current stream on a device; the default stream when the thread has set none.
+    pub fn current_stream_of(&self, device: Device) -> Result<Stream> {
+        match current::stream(self.id(), device) {
+            Some(stream) => Ok(stream),
+            None => self.default_stream(device),
+        }
+    }
+
+    /// Makes a stream and its device current for this thread. Fails, without a change, as
+    /// [`Runtime::exchange_stream`].
+    pub fn set_stream(&self, stream: &Stream) -> Result<()> {
+        // Sets the stream first, so that a refused stream leaves the device unchanged.
+        self.exchange_stream(stream)?;
+        self.exchange_device(stream.device()).map(drop)
+    }
+
+    /// Makes a stream current on the stream's device and returns that device's previous stream.
+    /// Leaves the current device unchanged. Fails when the stream belongs to another runtime.
+    pub fn exchange_stream(&self, stream: &Stream) -> Result<Stream> {
+        self.inner.lifecycle.check_same_runtime("a stream", stream.core().lifecycle.runtime)?;
+        let previous = self.current_stream_of(stream.device())?;
+        current::set_stream(self.id(), stream);
+        Ok(previous)
+    }
+
+    /// Sets the current stream without a check. For guards, which restore an earlier stream.
+    #[doc(hidden)]
+    pub fn restore_stream(&self, stream: &Stream) {
+        current::set_stream(self.id(), stream);
+    }
+
+    /// What this thread has made current.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn selected(&self) -> Selected {
+        current::selected(self.id())
+    }
+
+    /// Replaces what this thread has made current, without a check, and returns it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn exchange_selected(&self, selected: Selected) -> Selected {
+        current::exchange_selected(self.id(), selected)
+    }
+
+    /// Replaces this thread's state by a stream and its device, or clears it with `None`. For the
+    /// helper thread, which serves many streams. Also works after a shutdown.
+    #[doc(hidden)]
+    pub fn adopt_stream(&self, stream: Option<&Stream>) {
+        current::forget(self.id());
+        if let Some(stream) = stream {
+            self.restore_device(stream.device());
+            self.restore_stream(stream);
+        }
     }
 
     /// Creates a stream for the caller alone. The stream ends when its last handle is dropped and
@@ -112,106 +193,6 @@ impl Runtime {
         }
         waited
     }
-}
-
-/// What was made current.
-#[derive(Clone, Debug, Default)]
-pub struct Selected {
-    devices: BTreeMap<DeviceKind, Device>,
-    streams: BTreeMap<Device, Stream>,
-    /// The pools that were entered; the last one serves requests.
-    pools: BTreeMap<Device, Vec<Arc<PoolCore>>>,
-}
-
-impl Selected {
-    /// Selects a device.
-    pub fn set_device(&mut self, device: Device) {
-        self.devices.insert(device.kind(), device);
-    }
-
-    /// Returns the replaced stream.
-    pub fn set_stream(&mut self, stream: Stream) -> Option<Stream> {
-        self.streams.insert(stream.device(), stream)
-    }
-
-    pub(super) fn push_pool(&mut self, device: Device, entered: Arc<PoolCore>) {
-        self.pools.entry(device).or_default().push(entered);
-    }
-}
-
-thread_local! {
-    /// The key is the runtime's id.
-    static CURRENT: RefCell<BTreeMap<u64, Selected>> = const { RefCell::new(BTreeMap::new()) };
-}
-
-/// Reads this thread's state in a runtime; `None` if the thread has set none.
-fn read_state<T>(runtime: u64, read: impl FnOnce(&Selected) -> Option<T>) -> Option<T> {
-    // `try_with`, here and below: a runtime may be used while thread-locals are destroyed.
-    CURRENT.try_with(|current| current.borrow().get(&runtime).and_then(read)).ok().flatten()
-}
-
-/// Changes this thread's state in a runtime and clears the thread's hints. Returns `None`, without
-/// a change, after the thread-locals were destroyed.
-fn change_state<T>(runtime: u64, change: impl FnOnce(&mut Selected) -> T) -> Option<T> {
-    thread_hints::forget();
-    let changed =
-        CURRENT.try_with(|current| change(current.borrow_mut().entry(runtime).or_default()));
-    changed.ok()
-}
-
-pub(super) fn device(runtime: u64, kind: DeviceKind) -> Option<Device> {
-    read_state(runtime, |current| current.devices.get(&kind).copied())
-}
-
-pub(super) fn set_device(runtime: u64, device: Device) {
-    change_state(runtime, |current| current.set_device(device));
-}
-
-pub(super) fn stream(runtime: u64, device: Device) -> Option<Stream> {
-    read_state(runtime, |current| current.streams.get(&device).cloned())
-}
-
-pub(super) fn set_stream(runtime: u64, stream: &Stream) {
-    let stream = stream.clone();
-    let replaced = change_state(runtime, |current| current.set_stream(stream));
-    drop(replaced); // outside the borrow: it may hold the last handle of a stream
-}
-
-pub(super) fn selected(runtime: u64) -> Selected {
-    read_state(runtime, |current| Some(current.clone())).unwrap_or_default()
-}
-
-/// Replaces what is current on this thread. The caller drops the result outside the borrow.
-#[must_use]
-pub(super) fn exchange_selected(runtime: u64, selected: Selected) -> Selected {
-    change_state(runtime, |current| std::mem::replace(current, selected)).unwrap_or_default()
-}
-
-pub(super) fn pool(runtime: u64, device: Device) -> PoolId {
-    let innermost = read_state(runtime, |current| Some(current.pools.get(&device)?.last()?.id));
-    innermost.unwrap_or(PoolId::DEFAULT)
-}
-
-pub(super) fn push_pool(runtime: u64, device: Device, entered: Arc<PoolCore>) {
-    change_state(runtime, |current| current.push_pool(device, entered));
-}
-
-/// Removes this thread's latest entry into a pool; `None` when the thread is not inside the pool.
-/// The caller drops the result, which may be the pool's last handle, outside the borrow.
-#[must_use]
-pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<Arc<PoolCore>> {
-    let popped = change_state(runtime, |current| {
-        let pools = current.pools.get_mut(&device)?;
-        let place = pools.iter().rposition(|entered| entered.id == pool)?;
-        Some(pools.remove(place))
-    });
-    popped.flatten()
-}
-
-pub(super) fn forget(runtime: u64) {
-    thread_hints::forget();
-    let forgotten = CURRENT.try_with(|current| current.borrow_mut().remove(&runtime));
-    drop(forgotten);
 }
 
 /// Device-agnostic functions, in which an index names a device of the accelerator's kind.

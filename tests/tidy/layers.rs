@@ -145,12 +145,12 @@ pub(crate) struct Exports(Vec<(Vec<String>, Vec<String>)>);
 impl Exports {
     pub(crate) fn of(repository: &Repository) -> Self {
         let mut exports = Vec::new();
-        for source in repository.root() {
+        for source in repository.product() {
             for import in Paths::of(source).imports.into_iter().filter(|import| import.is_public) {
                 let mut name = import.module;
                 name.push(import.name);
                 if import.target != name {
-                    exports.push((name, import.target));
+                    exports.push((source.in_crate(&name), source.in_crate(&import.target)));
                 }
             }
         }

@@ -33,7 +33,7 @@ pub(crate) struct Import {
     pub(crate) name: String,
     pub(crate) target: Vec<String>,
     pub(crate) is_public: bool,
-    index: usize,
+    pub(crate) index: usize,
 }
 
 /// The paths of a file.

@@ -61,6 +61,17 @@ impl Source {
         self.module_path().into_iter().chain(holders.map(|module| module.name.clone())).collect()
     }
 
+    /// A path of this file, with the place of its crate for `crate`.
+    pub(crate) fn in_crate(&self, path: &[String]) -> Vec<String> {
+        match (place(&self.path), path) {
+            (Some((Some(of), _)), [root, rest @ ..]) if root == "crate" => {
+                let root = ["crates".to_owned(), of.to_owned()];
+                root.into_iter().chain(rest.iter().cloned()).collect()
+            }
+            _ => path.to_vec(),
+        }
+    }
+
     /// The token of the code, if there is one; `back` of 1 is the one before `index`.
     pub(crate) fn before(&self, index: usize, back: usize) -> Option<&Token> {
         self.code.get(index.checked_sub(back)?)

@@ -6,9 +6,9 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use accelrt::backend::contract::Address;
 use accelrt::internal::{
-    Checked, Class, Command, CopyAddress as Address, Details, MemoryAccess, NameId, OperationKind,
-    TaskContext,
+    Checked, Class, Command, Details, MemoryAccess, NameId, OperationKind, TaskContext,
 };
 use accelrt_observe::internal::{Act, CallerScope};
 

@@ -4,9 +4,8 @@
 use std::ffi::c_void;
 use std::slice;
 
-use accelrt::internal::{
-    Checked, CopyAddress as Address, CopyCommand as Copy, CopyRanges as Ranges, FillCommand as Fill,
-};
+use accelrt::backend::contract::Address;
+use accelrt::internal::{Checked, CopyCommand as Copy, CopyRanges as Ranges, FillCommand as Fill};
 
 use crate::arguments::{array, check_count, null};
 use crate::buffer::{CBuffer, buffer_of};

@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     use accelrt::Runtime;
-    use accelrt::internal::{ProcessHooks, dylib, process_hooks, second_copy};
+    use accelrt::internal::{ProcessHooks, dylib, register_process_hooks, second_copy};
     use accelrt_observe::internal::set_function_names;
     use pyo3::prelude::*;
 
@@ -118,7 +118,7 @@ mod _core {
         accelrt_mkl::watch_environment();
         history::watch_environment();
         let num_running = crate::launch::host_task::num_running;
-        process_hooks::register(ProcessHooks { begin, num_running, ..ProcessHooks::default() });
+        register_process_hooks(ProcessHooks { begin, num_running, ..ProcessHooks::default() });
         super::support::capsule::add(module, accelrt_capi::table::accelrt_get_table().cast())?;
         fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())
     }

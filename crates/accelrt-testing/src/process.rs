@@ -3,7 +3,7 @@
 use std::sync::Once;
 
 use accelrt::internal::config::{self, REFUSED};
-use accelrt::internal::{LockRank, Mutex, ProcessHooks, fork, process_hooks};
+use accelrt::internal::{LockRank, Mutex, ProcessHooks, fork, register_process_hooks};
 use accelrt::{Result, Runtime};
 
 use crate::fault_plan::{FaultPlan, Faults, heed_faults};
@@ -30,7 +30,7 @@ pub fn watch_environment() {
         if let Err(error) = faults.unwrap_or(Ok(())).and_then(|()| schedule().map(drop)) {
             _ = REFUSED.set(error);
         }
-        process_hooks::register(ProcessHooks { begin, ..ProcessHooks::default() });
+        register_process_hooks(ProcessHooks { begin, ..ProcessHooks::default() });
     });
 }
 

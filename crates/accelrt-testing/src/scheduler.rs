@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, ThreadId, yield_now};
 use std::time::{Duration, Instant};
 
-use accelrt::backend::contract::{Turn, Work};
+use accelrt::backend::contract::Turn;
 use accelrt::internal::{
-    Clock, Interrupt, Lifecycle, LockRank, Mutex, OperationKind, Scheduler, StreamCore, TaskWatch,
-    frames, park,
+    Clock, Interrupt, Lifecycle, LockRank, Mutex, OperationKind, ScheduledStream, Scheduler,
+    TaskWatch, frames, park,
 };
 use accelrt::{ConfigError, Error, Result, Runtime};
 
@@ -40,7 +40,7 @@ struct SeededScheduler {
 
 struct State {
     chooser: Chooser,
-    runnable: Vec<Arc<StreamCore>>,
+    runnable: Vec<Arc<dyn ScheduledStream>>,
     now_ns: u64,
     stepping: Option<Step>,
 }
@@ -64,7 +64,7 @@ impl SeededScheduler {
 
     /// Begins a step of this thread: the chosen stream, which inside a task is the needed one, and
     /// which step this one is inside of.
-    fn begin(&self, needed: Option<u64>) -> Option<(Arc<StreamCore>, Option<Step>)> {
+    fn begin(&self, needed: Option<u64>) -> Option<(Arc<dyn ScheduledStream>, Option<Step>)> {
         let own = thread::current().id();
         let is_lost = needed.is_none() && frames::is_inside_task();
         let patience = if is_lost { PATIENCE * 10 } else { PATIENCE };
@@ -82,7 +82,7 @@ impl SeededScheduler {
                 stream.give_up();
                 continue;
             }
-            let candidate = |stream: &Arc<StreamCore>| Candidate {
+            let candidate = |stream: &Arc<dyn ScheduledStream>| Candidate {
                 key: stream.key(),
                 priority: stream.priority(),
             };
@@ -122,7 +122,7 @@ impl SeededScheduler {
 }
 
 /// True for the awaited stream, and for those that it waits for, through others if need be.
-fn is_needed_by(stream: &Arc<StreamCore>, awaited: u64) -> bool {
+fn is_needed_by(stream: &Arc<dyn ScheduledStream>, awaited: u64) -> bool {
     let (mut seen, mut left) = (Vec::new(), vec![Arc::clone(stream)]);
     while let Some(next) = left.pop() {
         if next.key() == awaited {
@@ -137,7 +137,7 @@ fn is_needed_by(stream: &Arc<StreamCore>, awaited: u64) -> bool {
 }
 
 impl Scheduler for SeededScheduler {
-    fn add(&self, stream: Arc<StreamCore>) {
+    fn add(&self, stream: Arc<dyn ScheduledStream>) {
         // So no waiting thread helps, and a turn looks behind each task whether it is over.
         stream.assume_long_tasks();
         let mut state = self.state.lock();

@@ -3,16 +3,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::backend::contract::{Address, StreamHandle};
+use crate::backend::contract::handles::{
+    Address, KernelHandle, PhysicalHandle, ProgramHandle, StreamHandle,
+};
 use crate::base::error::Result;
-
-/// The number that [`Kernels::compile`] gave a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ProgramHandle(pub u64);
-
-/// The number that [`Kernels::kernel`] gave a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KernelHandle(pub u64);
 
 /// The input of [`Kernels::compile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,10 +156,6 @@ pub unsafe trait Kernels: Send + Sync {
     /// The program is live; the call ends its life.
     unsafe fn program_release(&self, program: ProgramHandle) -> Result<()>;
 }
-
-/// The number that [`VirtualMemory::create`] gave a piece of physical memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PhysicalHandle(pub u64);
 
 /// Places for pages of one size: each number is that of a page behind the base.
 #[derive(Clone, Copy, Debug)]

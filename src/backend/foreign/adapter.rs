@@ -16,7 +16,7 @@ use crate::backend::contract::{
 use crate::backend::driver::ResumeThreads;
 use crate::backend::foreign::capabilities::{DevicePages, ForeignKernels};
 use crate::backend::foreign::check::copied_if_there;
-use crate::backend::foreign::instance::{Instance, call_instance, text};
+use crate::backend::foreign::instance::{Instance, bytes, call_instance, text};
 use crate::backend::foreign::table::{
     BackendTable, MEMORY_DEVICE, MEMORY_HOST, MEMORY_SHARED, Owner, Properties, TEXT_BYTES,
 };
@@ -152,10 +152,6 @@ fn flush(instance: &Instance, stream: StreamHandle) {
     if instance.table.stream_flush.is_some() {
         let _ = call_instance!(instance, instance.table, stream_flush(stream.0));
     }
-}
-
-pub(super) fn bytes(count: u64) -> usize {
-    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 // SAFETY: the maker of the table promises what the trait asks for; `open` passes the promise on.

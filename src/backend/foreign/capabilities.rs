@@ -8,8 +8,7 @@ use crate::backend::contract::{
     Address, KernelHandle, KernelParameter, Kernels, LaunchArgument, LaunchSize, ParameterClass,
     PhysicalHandle, ProgramHandle, ProgramSource, StreamHandle, VirtualMemory,
 };
-use crate::backend::foreign::adapter::bytes;
-use crate::backend::foreign::instance::{Instance, call_instance, text};
+use crate::backend::foreign::instance::{Instance, bytes, call_instance, text};
 use crate::backend::foreign::table::{
     ARGUMENT_LOCAL, ARGUMENT_MEMORY, ARGUMENT_VALUE, ArgumentRecord, KernelsTable, PARAMETER_FLOAT,
     PARAMETER_LOCAL, PARAMETER_POINTER, PARAMETER_SIGNED, PARAMETER_UNSIGNED, Parameter,

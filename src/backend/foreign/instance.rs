@@ -122,6 +122,11 @@ pub(super) fn text(mut field: [c_char; TEXT_BYTES]) -> String {
     unsafe { CStr::from_ptr(field.as_ptr()) }.to_string_lossy().into_owned()
 }
 
+/// A size in a driver's record as a `usize`.
+pub(super) fn bytes(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
 impl Call {
     /// What the call came to.
     pub(super) fn result(self, status: StatusCode, record: &ErrorRecord) -> Result<()> {
@@ -132,7 +137,6 @@ impl Call {
         match status {
             STATUS_OK => Ok(()),
             STATUS_OUT_OF_MEMORY if requested_bytes > 0 => {
-                let bytes = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
                 let total_bytes = bytes(record.total_bytes);
                 let free_bytes = bytes(record.free_bytes).min(total_bytes);
                 Err(out_of_memory(device, requested_bytes, MemoryInfo { free_bytes, total_bytes }))

@@ -22,8 +22,7 @@ use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{Error, EventError, Result, StreamFailure};
 use crate::base::spin::{SpinGuard, SpinMutex};
 use crate::base::sync::{AtomicU64, LifetimeTracker, Ordering};
-use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::failures::RetainingStream;
+use crate::engine::stream::core::{RetainingStream, StreamCore};
 use crate::engine::stream::interrupt::Interrupt;
 
 /// One event, as its handles and queued records share it.

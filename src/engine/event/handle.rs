@@ -18,14 +18,14 @@ use crate::base::sync::Ordering;
 use crate::base::thread::while_blocked;
 use crate::engine::event::core::{EventCore, PendingRecord, Shared};
 use crate::engine::frontier::Point;
-use crate::engine::stream::commands::{Details, Inherit, OperationKind, WaitFor};
-use crate::engine::stream::context::TaskContext;
-use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::commands::{Inherit, WaitFor};
+use crate::engine::stream::core::{StreamCore, TaskContext};
 use crate::engine::stream::enqueue::{Attempt, Checked, Direct, Enqueue};
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::marks::PlacedMark;
 use crate::engine::stream::order_watch::Told;
 use crate::engine::stream::synchronize::raise;
+use crate::engine::stream::task::{Details, OperationKind};
 use crate::engine::stream::{Stream, order_watch};
 use crate::queue::{Class, Command, Pushed};
 

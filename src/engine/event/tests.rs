@@ -13,11 +13,10 @@ use crate::base::error::{Error, EventError};
 use crate::engine::event::Event;
 use crate::engine::event::handle::Recording;
 use crate::engine::stream::Stream;
-use crate::engine::stream::commands::OperationKind;
-use crate::engine::stream::context::TaskContext;
-use crate::engine::stream::core::{Identity, StreamCore};
+use crate::engine::stream::core::{Identity, StreamCore, TaskContext};
 use crate::engine::stream::enqueue::Unscheduled;
 use crate::engine::stream::lifecycle::Lifecycle;
+use crate::engine::stream::task::OperationKind;
 use crate::null::{CompletionMode, NullBackend, NullConfig};
 use crate::queue::{Class, Command};
 

@@ -14,7 +14,6 @@ use crate::backend::contract::owned::OwnedMark;
 use crate::base::device::Device;
 use crate::base::error::Result;
 use crate::base::sync::{LockRank, Mutex};
-use crate::engine::log::process;
 use crate::engine::log::record::{LogRecord, RecordKind};
 
 /// The number of tasks after which their consumer asks for the times.
@@ -56,31 +55,29 @@ fn with_times<R>(act: impl FnOnce(&mut DeviceTimes) -> R) -> R {
     act(TIMES.lock().get_or_insert_default())
 }
 
-/// Adds a task of a stream, behind the stream's earlier ones. The caller holds no lock.
-pub(crate) fn add(task: TimedTask) {
-    let is_due = with_times(|times| {
+/// Adds a task of a stream, behind the stream's earlier ones. The caller holds no lock, and polls
+/// when this returns true.
+pub(super) fn add(task: TimedTask) -> bool {
+    with_times(|times| {
         let key = (task.record.runtime, task.device, task.record.stream_id);
         times.pending.entry(key).or_default().push_back(task);
         times.count += 1;
         times.count.is_multiple_of(TASKS_PER_POLL)
-    });
-    if is_due {
-        poll();
-    }
+    })
 }
 
-/// Asks for the times of pending tasks, and hands over the records of those that are done. True
-/// while some are not.
-pub(crate) fn poll() -> bool {
+/// Asks for the times of pending tasks, and passes the records of those that are done to `take`.
+/// True while some are not.
+pub(super) fn poll(take: impl Fn(&LogRecord)) -> bool {
     let streams: Vec<StreamId> = with_times(|times| times.pending.keys().copied().collect());
     for stream in &streams {
-        while hand_over_first(stream) {}
+        while hand_over_first(stream, &take) {}
     }
     with_times(|times| !times.pending.is_empty())
 }
 
 /// Hands over the record of a stream's first task. False when there is none, or it is not done.
-fn hand_over_first(stream: &StreamId) -> bool {
+fn hand_over_first(stream: &StreamId, take: &impl Fn(&LogRecord)) -> bool {
     let first = |times: &mut DeviceTimes| times.pending.get(stream)?.front().cloned();
     let Some(task) = with_times(first) else { return false };
     // Without the lock, because none may be held while a driver is asked.
@@ -91,7 +88,7 @@ fn hand_over_first(stream: &StreamId) -> bool {
         if !tasks.front().is_some_and(|first| Arc::ptr_eq(&first.end, &task.end)) {
             return None;
         }
-        process::add(&[record]); // under the lock: who finds the task gone finds its record
+        take(&record); // under the lock: who finds the task gone finds its record
         let handed_over = tasks.pop_front();
         if tasks.is_empty() {
             times.pending.remove(stream);

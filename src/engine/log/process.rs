@@ -8,7 +8,7 @@ use std::{fmt, ptr};
 use crate::base::fork;
 use crate::engine::log::collector::{Keeps, Log, Subscription, Taken, ThreadLog, Wants};
 use crate::engine::log::context::NameId;
-use crate::engine::log::device_times;
+use crate::engine::log::device_times::{self, TimedTask};
 use crate::engine::log::record::LogRecord;
 
 /// Made by the first subscription.
@@ -92,17 +92,27 @@ impl Writer {
     }
 }
 
-/// Hands over records that this thread does not write for itself.
-pub(super) fn add(records: &[LogRecord]) {
-    if let Some(log) = LOG.get().filter(|_| !fork::is_child() && !records.is_empty()) {
-        log.add(records);
-    }
-}
-
 /// True while devices have not done all tasks whose records are wanted. Asks their drivers.
 #[must_use]
 pub fn has_unfinished_device_tasks() -> bool {
-    !fork::is_child() && device_times::poll()
+    !fork::is_child() && poll_devices()
+}
+
+/// Adds a task of a driver, whose record the log gets once the device has done it.
+pub(crate) fn add_device_task(task: TimedTask) {
+    if device_times::add(task) {
+        poll_devices();
+    }
+}
+
+/// Asks drivers which of their tasks are done, and adds the records of these. True while some are
+/// not.
+fn poll_devices() -> bool {
+    device_times::poll(|record| {
+        if let Some(log) = LOG.get().filter(|_| !fork::is_child()) {
+            log.add(&[*record]);
+        }
+    })
 }
 
 /// A subscription to the log of this process.
@@ -125,7 +135,7 @@ pub fn subscribe(
     if fork::is_child() {
         return ProcessSubscription(None); // what the parent's threads locked stays so
     }
-    device_times::poll(); // what is done by now is for the earlier subscriptions
+    poll_devices(); // what is done by now is for the earlier subscriptions
     let log = LOG.get_or_init(Log::new);
     ProcessSubscription(Some(log.subscribe(wants, runtime, limit, keeps)))
 }
@@ -141,7 +151,7 @@ impl ProcessSubscription {
     #[must_use]
     pub fn take(&self) -> Taken {
         if !fork::is_child() {
-            device_times::poll();
+            poll_devices();
         }
         self.take_written()
     }

@@ -5,60 +5,20 @@
 //! A command's type determines its kind and name, so reading them needs no task. Details are
 //! computed before the task runs, for a subscriber that asks for them and for debug assertions.
 
-use std::any::{Any, type_name};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::any::type_name;
 use std::sync::Arc;
 
+use crate::backend::contract::Backend;
 use crate::backend::contract::owned::OwnedMark;
-use crate::backend::contract::{Address, Backend};
-use crate::base::error::{DriverError, Error, FailureCause, StreamFailure, TaskError};
+use crate::base::error::{DriverError, Error, FailureCause, StreamFailure};
 use crate::base::sync::assert_no_lock_held;
-use crate::base::thread::{contain, while_blocked};
+use crate::base::thread::while_blocked;
 use crate::engine::log::context::NameId;
-pub use crate::engine::log::record::OperationKind;
 use crate::engine::log::record::RecordedSource;
-use crate::engine::stream::context::{Blocker, TaskContext};
-use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::failures::RetainingStream;
+use crate::engine::stream::core::{Blocker, RetainingStream, StreamCore, TaskContext};
+use crate::engine::stream::latch::{Latch, Outcome};
+use crate::engine::stream::task::{Details, OperationKind, TaskOutcome, catch_panic, panic_cause};
 use crate::queue::{Class, Command};
-
-/// What a task returns: a `Result` whose error becomes the stream's error, or a value that is
-/// dropped, on the thread that ran the task.
-///
-/// `()`, `!` (of a function that never returns), numbers, texts, tuples, the usual containers of
-/// anything (`Option`, `Box`, `Vec`, maps) and handles of this crate are such values. A closure
-/// whose value is of another type ends with `;`: only this crate implements the trait.
-///
-/// ```
-/// use accelrt::{Config, Device, Runtime};
-/// # let runtime = Runtime::new(Config::default())?;
-/// # let stream = runtime.stream(Device::cpu(0))?;
-/// let mut read = std::io::Cursor::new(vec![1, 2, 3]);
-/// stream.enqueue(move || std::io::Read::read(&mut read, &mut [0; 2]))?; // the number is dropped
-/// let mut names = Vec::new();
-/// stream.enqueue(move || names.push("first"))?;
-/// stream.enqueue(|| panic!("a function that never returns"))?;
-/// assert!(stream.synchronize().unwrap_err().to_string().contains("never returns"));
-/// # Ok::<(), accelrt::Error>(())
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "a task cannot return `{Self}`",
-    note = "end the function with `;`, or return a `Result`"
-)]
-pub trait TaskOutcome: Sized {
-    /// Returns the error that fails the stream, if any. Called on the thread that ran the task.
-    fn into_task_result(self) -> Result<(), TaskError> {
-        Ok(())
-    }
-}
-
-impl TaskOutcome for () {}
-
-impl<T, E: Into<TaskError>> TaskOutcome for Result<T, E> {
-    fn into_task_result(self) -> Result<(), TaskError> {
-        self.map(drop).map_err(Into::into)
-    }
-}
 
 /// A user's closure as a task. Its error or panic fails the stream.
 pub(crate) struct Call<F>(pub(crate) F);
@@ -84,39 +44,6 @@ where
             Err(panic) => context.fail(panic_cause(panic)),
         }
     }
-}
-
-/// Calls `act` and catches its panic. In models panics propagate: loom reports errors by panics.
-#[inline]
-pub fn catch_panic<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
-    if cfg!(loom) { Ok(act()) } else { catch_unwind(AssertUnwindSafe(act)) }
-}
-
-/// Calls `drop_it`, which drops a user's value, and discards its panic. The task's outcome is
-/// already decided, and the panic must not unwind the thread that retires tasks.
-pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
-    if cfg!(loom) { drop_it() } else { contain(drop_it) }
-}
-
-/// The failure of a task that panicked.
-#[cold]
-#[must_use]
-pub fn panic_cause(panic: Box<dyn Any + Send>) -> FailureCause {
-    FailureCause::Panicked(take_panic_message(panic))
-}
-
-/// Takes the message out of a caught panic, and drops the panic.
-#[cold]
-pub(super) fn take_panic_message(panic: Box<dyn Any + Send>) -> String {
-    let text = panic_message(&*panic);
-    drop_quietly(|| drop(panic));
-    text
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("with a value that is not a text").to_owned()
 }
 
 /// A command that waits until the stream `source` has passed its task `ticket`, which must be a
@@ -268,56 +195,45 @@ impl Command<TaskContext> for Inherit {
     }
 }
 
-/// What logs, profiles and the race detector show of a task.
-#[derive(Clone, Debug, Default)]
-pub struct Details {
-    /// The size of the task's data in bytes; 0 for a task without data.
-    pub bytes: usize,
-    /// The memory that the task is known to use.
-    pub accesses: Vec<MemoryAccess>,
-    /// The point in another stream that the task waits for.
-    pub source: Option<RecordedSource>,
-    /// The address of the C function that the task calls; else 0.
-    pub function: usize,
-    /// The words that this function is called with, among which pointers are.
-    pub words: Vec<u64>,
-    /// The id of the event that the task records; else 0.
-    pub event: u64,
-    /// The name that the program gave.
-    pub name: NameId,
+/// The task's reference to its latch; abandons the latch on drop.
+pub(super) struct LatchWaiter(pub(super) Arc<Latch<StreamCore>>);
+
+impl Drop for LatchWaiter {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
 }
 
-/// One access of a task to memory, as far as the task's creator knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryAccess {
-    /// The first byte.
-    pub address: Address,
-    /// `None` when only the address is known.
-    pub bytes: Option<usize>,
-    /// `None` when the direction is unknown.
-    pub writes: Option<bool>,
+/// Opens a latch, and resumes the stream that is parked on it.
+pub(crate) fn open_latch(latch: &Latch<StreamCore>, outcome: Outcome) {
+    if let Some((stream, parking)) = latch.open(outcome) {
+        stream.unpark(parking);
+    }
 }
 
-impl MemoryAccess {
-    pub(crate) fn read(address: Address, bytes: usize) -> Self {
-        Self { address, bytes: Some(bytes), writes: Some(false) }
+/// A command that waits until a latch is open, whatever the outcome.
+pub(crate) struct WaitForLatch(LatchWaiter);
+
+impl WaitForLatch {
+    /// The command's drop abandons the latch, so no other command may wait for the same latch.
+    pub(crate) fn new(latch: Arc<Latch<StreamCore>>) -> Self {
+        Self(LatchWaiter(latch))
+    }
+}
+
+impl Command<TaskContext> for WaitForLatch {
+    const CLASS: Class = Class::Internal;
+    const OPERATION: OperationKind = OperationKind::Internal;
+    const MAY_WAIT: bool = true;
+
+    fn is_ready(&mut self, context: &mut TaskContext) -> bool {
+        let Self(LatchWaiter(latch)) = self;
+        if latch.is_open() {
+            return true;
+        }
+        context.effects().blocked_on = Some(Blocker::Latch(Arc::clone(latch)));
+        false
     }
 
-    /// A write of `bytes` bytes.
-    #[must_use]
-    pub fn write(address: Address, bytes: usize) -> Self {
-        Self { address, bytes: Some(bytes), writes: Some(true) }
-    }
-
-    /// True when `other` has the same value in every field that is known here.
-    pub(crate) fn agrees_with(&self, other: &Self) -> bool {
-        self.address == other.address
-            && self.bytes.is_none_or(|bytes| Some(bytes) == other.bytes)
-            && self.writes.is_none_or(|writes| Some(writes) == other.writes)
-    }
-
-    /// An access of unknown size and direction.
-    pub(crate) fn unknown(address: Address) -> Self {
-        Self { address, bytes: None, writes: None }
-    }
+    fn run(self, _context: &mut TaskContext) {}
 }

@@ -1,4 +1,4 @@
-//! The engine of a stream, the same for every kind: scheduling, leaving, parking and resuming.
+//! The engine of a stream, the same for every kind: its state, scheduling, parking and resuming.
 //!
 //! The path of a task: [`StreamCore::enqueue`] pushes it onto the queue and hands an idle stream to
 //! the backend. A worker (on a driver kind: the enqueuing thread) calls [`Work::run`], which drains
@@ -6,30 +6,29 @@
 //! drain stopped.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::backend::contract::owned::OwnedStream;
+use crate::backend::contract::owned::{BareMark, OwnedMark, OwnedStream};
 use crate::backend::contract::{Backend, Turn, Work};
 use crate::base::device::Device;
-use crate::base::error::Error;
+use crate::base::error::{Error, FailureCause, Result, StreamFailure};
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::frontier::{History, Point, Progress};
-use crate::engine::stream::commands::{OperationKind, catch_panic, drop_quietly};
 use crate::engine::stream::consumer_lock::{ConsumerGuard, ConsumerLock, Next, Parking};
-use crate::engine::stream::context::{Blocker, Effects, TaskContext};
-use crate::engine::stream::drain::{Consumer, Stop};
-use crate::engine::stream::failures::Failures;
-use crate::engine::stream::internal::MarkerRun;
+use crate::engine::stream::failures::{FailureEnd, Failures, SyncPoint};
+use crate::engine::stream::latch::Latch;
 use crate::engine::stream::lifecycle::{Lifecycle, StreamCounters};
-use crate::engine::stream::marks::Marks;
+use crate::engine::stream::marks::{Marks, PlacedMark};
+use crate::engine::stream::schedule::ScheduledStream;
 use crate::engine::stream::scheduling_hints::{SchedulingHints, Stopwatch};
-use crate::engine::stream::synchronize::SyncPoint;
-use crate::engine::stream::waiters::{Waiter, Waiters};
-use crate::queue::{Sender, channel};
+use crate::engine::stream::task::{Details, OperationKind, catch_panic, drop_quietly};
+use crate::engine::stream::waiters::{MarkerRun, Waiter, Waiters};
+use crate::queue::{CommandContext, Receiver, Sender, channel};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
@@ -78,6 +77,171 @@ pub struct StreamCore {
 pub(crate) struct BatchState {
     pub(crate) counters: StreamCounters,
     pub(crate) hints: SchedulingHints,
+}
+
+/// The state that only the draining thread touches.
+pub(crate) struct Consumer {
+    pub(crate) receiver: Receiver<TaskContext>,
+    pub(crate) context: TaskContext,
+    pub(crate) stopwatch: Stopwatch,
+}
+
+/// The reason why a drain stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The queue is empty, or the wanted task was retired.
+    Finished,
+    /// Other streams need the thread, or a producer is slow to publish.
+    Yield,
+    /// A waiting thread has executed tasks for `MAX_HELP_TIME`, and its interrupt check is due.
+    TimeIsUp,
+    /// The head is not ready. The context contains the head's blocker.
+    Blocked,
+}
+
+/// The consumer's first read of a task: the task's ticket, and the time.
+pub(crate) type FirstRead = Option<(u64, u64)>;
+
+/// The state of one stream that its commands read and change. Only the consumer has access.
+pub struct TaskContext {
+    pub(crate) device: Device,
+    pub(crate) stream_id: u64,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) handle: Arc<OwnedStream>,
+    pub(crate) on_host: bool,
+    /// The stream's uncleared error. While an error is set, the consumer skips users' tasks.
+    pub(crate) error: Option<Arc<StreamFailure>>,
+    /// The effects that the stream applies when it retires the command; most commands have none.
+    /// Stored inline, so that a record on a driver's stream allocates no memory for its mark.
+    pub(crate) effects: Effects,
+    pub(crate) has_effects: bool,
+    /// The operation of the task that began last.
+    pub(crate) operation: OperationKind,
+    /// The consumer's first read of the head, while the tasks are watched.
+    pub(crate) since: FirstRead,
+    /// The ticket of a user's task that has begun without being over, as deferred tasks do.
+    pub(crate) begun: u64,
+    /// True when threads and streams may wait for the command: its retirement wakes them.
+    pub is_marker: bool,
+}
+
+impl fmt::Debug for TaskContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskContext").finish_non_exhaustive()
+    }
+}
+
+/// The effects of a command, which the stream applies when it retires the command.
+#[derive(Default)]
+pub(crate) struct Effects {
+    pub(crate) failure: Option<Arc<StreamFailure>>,
+    /// The mark that the task placed on its driver stream.
+    pub(crate) mark: Option<PlacedMark>,
+    pub(crate) sync: Option<Arc<SyncPoint>>,
+    /// The end of the stream's error at a receipt or a reissue.
+    pub(crate) ended: Option<FailureEnd>,
+    /// The blocker of a task that is not ready.
+    pub(crate) blocked_on: Option<Blocker>,
+}
+
+/// The condition that the head of a queue waits for before it is ready.
+pub(crate) enum Blocker {
+    /// The stream has to retire the marker with this ticket.
+    Retired(Arc<StreamCore>, u64),
+    /// The driver has to reach a mark of this stream at or behind this ticket.
+    Reached(Arc<StreamCore>, u64),
+    /// Another thread has to open the latch.
+    Latch(Arc<Latch<StreamCore>>),
+}
+
+impl CommandContext for TaskContext {
+    type Operation = OperationKind;
+    type Details = Details;
+
+    #[inline]
+    fn begin(&mut self, operation: OperationKind) {
+        self.operation = operation;
+    }
+}
+
+impl TaskContext {
+    pub(crate) fn effects(&mut self) -> &mut Effects {
+        self.has_effects = true;
+        &mut self.effects
+    }
+
+    /// Queues work for another thread of the stream's device, to share the running task. On kinds
+    /// that run tasks on the host such work may start late or never.
+    pub fn resume(&self, work: Arc<dyn Work>) {
+        self.handle.resume(work);
+    }
+
+    /// Fails the task, and with it the stream.
+    #[cold]
+    pub fn fail(&mut self, cause: FailureCause) {
+        let error = StreamFailure::new(self.device, self.stream_id, self.operation.name(), cause);
+        self.fail_with(error);
+    }
+
+    /// As [`TaskContext::fail`], with an error that the task's handle shares.
+    #[cold]
+    pub(crate) fn fail_with(&mut self, error: Arc<StreamFailure>) {
+        self.effects().failure.get_or_insert(error);
+    }
+
+    /// Fails the running task with the failure of a task that it waited for.
+    #[cold]
+    pub(crate) fn inherit(&mut self, from: &Arc<StreamFailure>) {
+        let error = StreamFailure::inherited(self.device, self.stream_id, from);
+        self.effects().failure.get_or_insert(error);
+    }
+
+    /// Places a mark behind all submitted work. A refusal becomes the stream's error.
+    pub(crate) fn mark(&mut self, timed: bool) -> Option<Arc<OwnedMark>> {
+        let marked = self.handle.mark(timed);
+        self.fail_if_refused(marked)
+    }
+
+    /// As `mark`, for a caller that is the mark's only owner and releases it.
+    #[inline]
+    pub(crate) fn bare_mark(&mut self, timed: bool) -> Option<BareMark> {
+        let placed = self.handle.bare_mark(timed);
+        self.fail_if_refused(placed)
+    }
+
+    #[inline]
+    fn fail_if_refused<T>(&mut self, outcome: Result<T>) -> Option<T> {
+        outcome.map_err(|refusal| self.fail(FailureCause::Backend(refusal))).ok()
+    }
+
+    /// The error that covers the running task: the stream's uncleared error, or the task's own.
+    pub(crate) fn failure(&self) -> Option<&Arc<StreamFailure>> {
+        self.error.as_ref().or(self.effects.failure.as_ref())
+    }
+}
+
+/// A handle of a stream, whose log retains cleared errors until the handle is dropped.
+pub(crate) struct RetainingStream(Arc<StreamCore>);
+
+impl RetainingStream {
+    pub(crate) fn new(stream: &Arc<StreamCore>) -> Self {
+        stream.failures.retain_cleared();
+        Self(Arc::clone(stream))
+    }
+}
+
+impl Deref for RetainingStream {
+    type Target = Arc<StreamCore>;
+
+    fn deref(&self) -> &Arc<StreamCore> {
+        &self.0
+    }
+}
+
+impl Drop for RetainingStream {
+    fn drop(&mut self) {
+        self.0.failures.release_cleared();
+    }
 }
 
 impl StreamCore {
@@ -173,6 +337,19 @@ impl StreamCore {
         if let Err(panic) = catch_panic(|| self.handle.submit(work)) {
             self.retire_unaccepted("submit", panic);
         }
+    }
+
+    /// Gives the stream to the scheduler. False without one.
+    fn add_to_schedule(self: &Arc<Self>) -> bool {
+        let scheduler = self.lifecycle.scheduler().filter(|_| self.on_host);
+        scheduler.map(|it| it.add(Arc::clone(self) as Arc<dyn ScheduledStream>)).is_some()
+    }
+
+    /// True when no thread runs the stream or has it in its queue.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.consumer_lock.is_idle()
     }
 
     /// Resumes the stream after its head was unblocked. Executes no tasks: streams that wait for
@@ -300,6 +477,34 @@ impl Work for StreamCore {
     fn leave_for(&self) -> Option<Duration> {
         let may_help = self.on_host && !self.lifecycle.is_cancelled();
         if may_help { self.batch_state.hints.leave_for(self.progress.retired()) } else { None }
+    }
+}
+
+impl ScheduledStream for StreamCore {
+    fn key(&self) -> u64 {
+        Self::key(self)
+    }
+
+    fn priority(&self) -> i32 {
+        self.identity.priority
+    }
+
+    fn parked_behind(&self) -> Vec<Arc<dyn ScheduledStream>> {
+        let mut parked = Vec::new();
+        self.waiters.each(|waiter| {
+            if let Waiter::Stream(stream, _) = waiter {
+                parked.push(Arc::clone(stream) as Arc<dyn ScheduledStream>);
+            }
+        });
+        parked
+    }
+
+    fn assume_long_tasks(&self) {
+        self.batch_state.hints.assume_long();
+    }
+
+    fn submit(self: Arc<Self>) {
+        Self::submit(&self);
     }
 }
 

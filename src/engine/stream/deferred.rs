@@ -18,11 +18,11 @@ use crate::base::fork::{self, Inherited};
 use crate::base::sync::assert_no_lock_held;
 use crate::engine::log::context::NameId;
 use crate::engine::stream::Stream;
-use crate::engine::stream::commands::{Details, OperationKind, drop_quietly, panic_cause};
-use crate::engine::stream::context::{Blocker, TaskContext};
-use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::commands::{LatchWaiter, open_latch};
+use crate::engine::stream::core::{Blocker, StreamCore, TaskContext};
 use crate::engine::stream::enqueue::Checked;
-use crate::engine::stream::latch::{Failed, Latch, LatchWaiter, Outcome, open};
+use crate::engine::stream::latch::{Failed, Latch, Outcome};
+use crate::engine::stream::task::{Details, OperationKind, drop_quietly, panic_cause};
 use crate::queue::{Class, Command};
 
 /// Finishes a deferred task: see [`Stream::enqueue_deferred`].
@@ -65,7 +65,7 @@ impl Completion {
 
     fn open(&self, outcome: Outcome) {
         if !fork::is_child() {
-            open(&self.latch, outcome);
+            open_latch(&self.latch, outcome);
         }
     }
 }
@@ -129,11 +129,11 @@ fn earlier_work_latch(context: &mut TaskContext) -> Option<LatchWaiter> {
     let reached = Arc::clone(&latch);
     let registered = match mark.is_done() {
         Ok(true) => {
-            open(&latch, Ok(()));
+            open_latch(&latch, Ok(()));
             Ok(())
         }
         Ok(false) => {
-            let callback = Box::new(move || open(&reached, Ok(())));
+            let callback = Box::new(move || open_latch(&reached, Ok(())));
             mark.when_done(callback)
         }
         Err(refusal) => Err(refusal),

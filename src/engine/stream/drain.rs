@@ -15,18 +15,16 @@ use crate::base::error::FailureCause;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{Ordering, spin_hint, yield_now};
 use crate::base::thread;
-use crate::engine::stream::commands::{catch_panic, drop_quietly, panic_cause};
-use crate::engine::stream::context::TaskContext;
-use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::core::{Consumer, Stop, StreamCore, TaskContext};
+use crate::engine::stream::failures::{Cleared, SyncPoint, discard_skipped};
 use crate::engine::stream::frames;
 use crate::engine::stream::lifecycle::StreamCounts;
 use crate::engine::stream::marks::PlacedMark;
 use crate::engine::stream::order_watch::{self, Told};
-use crate::engine::stream::receipt::discard_skipped;
-use crate::engine::stream::scheduling_hints::{HelpTimer, Stopwatch};
-use crate::engine::stream::synchronize::{Cleared, SyncPoint};
+use crate::engine::stream::scheduling_hints::HelpTimer;
+use crate::engine::stream::task::{catch_panic, drop_quietly, panic_cause};
 use crate::engine::stream::waiters::Waiter;
-use crate::queue::{Class, Entry, Head, Receiver};
+use crate::queue::{Class, Entry, Head};
 
 /// The number of tasks that a worker runs before it checks whether other streams wait.
 const BATCH_TASKS: u32 = 64;
@@ -37,26 +35,6 @@ const TASKS_PER_URGENCY_CHECK: u32 = 8;
 /// The maximum number of reads of a slot that a producer has claimed and not published. After these
 /// reads the stream returns to the run queue: the producer was probably preempted.
 const UNPUBLISHED_READS: u32 = if cfg!(loom) { 1 } else { 200 };
-
-/// The state that only the draining thread touches.
-pub(crate) struct Consumer {
-    pub(crate) receiver: Receiver<TaskContext>,
-    pub(crate) context: TaskContext,
-    pub(crate) stopwatch: Stopwatch,
-}
-
-/// The reason why a drain stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// The queue is empty, or the wanted task was retired.
-    Finished,
-    /// Other streams need the thread, or a producer is slow to publish.
-    Yield,
-    /// A waiting thread has executed tasks for `MAX_HELP_TIME`, and its interrupt check is due.
-    TimeIsUp,
-    /// The head is not ready. The context contains the head's blocker.
-    Blocked,
-}
 
 impl StreamCore {
     /// Retires tasks up to `until` on a thread that waits for the stream. Stops before a task that

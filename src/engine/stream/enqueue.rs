@@ -21,12 +21,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::engine::stream::commands::{OperationKind, catch_panic};
 use crate::engine::stream::consumer_lock::{ConsumerGuard, Next};
-use crate::engine::stream::context::TaskContext;
-use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::drain::{Consumer, Stop};
+use crate::engine::stream::core::{Consumer, Stop, StreamCore, TaskContext};
 use crate::engine::stream::order_watch::Place;
+use crate::engine::stream::task::{OperationKind, catch_panic};
 use crate::engine::stream::{frames, order_watch};
 use crate::queue::{Class, Command, CommandContext, Pushed};
 

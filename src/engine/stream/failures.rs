@@ -17,12 +17,12 @@
 //! [`EndFailure`]: crate::engine::stream::receipt
 //! [`Reissue`]: crate::engine::stream::receipt
 
-use std::ops::Deref;
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::base::error::{FailureCause, StreamFailure};
+use crate::base::sync::unmodelled::AtomicBool as UnmodelledBool;
 use crate::base::sync::{AtomicBool, AtomicUsize, LockRank, Mutex, Ordering};
-use crate::engine::stream::core::StreamCore;
 
 /// The `to_ticket` of the current error.
 const OPEN: u64 = u64::MAX;
@@ -429,27 +429,54 @@ fn surplus(ranges: &mut [ErrorRange], phase: Phase) -> impl Iterator<Item = &mut
     of_phase.take(count.saturating_sub(MAX_KEPT))
 }
 
-/// A handle of a stream, whose log retains cleared errors until the handle is dropped.
-pub(crate) struct RetainingStream(Arc<StreamCore>);
-
-impl RetainingStream {
-    pub(crate) fn new(stream: &Arc<StreamCore>) -> Self {
-        stream.failures.retain_cleared();
-        Self(Arc::clone(stream))
-    }
+/// How a task of the runtime ends the stream's error without a synchronise.
+pub(crate) enum FailureEnd {
+    /// Ends this error, if it is current or set aside.
+    Received(Arc<StreamFailure>),
+    /// Ends any error.
+    SetAside,
 }
 
-impl Deref for RetainingStream {
-    type Target = Arc<StreamCore>;
-
-    fn deref(&self) -> &Arc<StreamCore> {
-        &self.0
-    }
+thread_local! {
+    /// The error that caused the skip, while this thread drops a skipped task.
+    static SKIPPED_BY: RefCell<Option<Arc<StreamFailure>>> = const { RefCell::new(None) };
 }
 
-impl Drop for RetainingStream {
-    fn drop(&mut self) {
-        self.0.failures.release_cleared();
+/// The error that caused the skip, for destructors of values that a skipped task owns.
+pub fn skipped_by() -> Option<Arc<StreamFailure>> {
+    SKIPPED_BY.with_borrow(Clone::clone)
+}
+
+/// Calls `discard`, which drops a task that is skipped because of `error`.
+pub(super) fn discard_skipped(error: Option<&Arc<StreamFailure>>, discard: impl FnOnce()) {
+    let outer = SKIPPED_BY.replace(error.cloned());
+    discard(); // does not panic: the caller catches panics of users' values
+    drop(SKIPPED_BY.replace(outer));
+}
+
+/// The errors that the synchronise of one thread will raise. While the synchronise is in progress,
+/// the consumer adds each error that it clears.
+#[derive(Debug)]
+pub(crate) struct SyncPoint {
+    errors: Mutex<Vec<Cleared>>,
+}
+
+/// An error that the consumer has cleared, as the points share it that were in progress then, and
+/// whether one of them has raised it. The error of a lost device is shared without being cleared.
+pub(crate) type Cleared = Arc<(Arc<StreamFailure>, UnmodelledBool)>;
+
+impl SyncPoint {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { errors: Mutex::new(LockRank::SyncPoint, Vec::new()) })
+    }
+
+    /// Adds an error. Other threads that synchronise at the same time may add several errors.
+    pub(crate) fn add_error(&self, error: &Cleared) {
+        self.errors.lock().push(Arc::clone(error));
+    }
+
+    pub(super) fn take(&self) -> Vec<Cleared> {
+        std::mem::take(&mut *self.errors.lock())
     }
 }
 

@@ -6,9 +6,9 @@ use crate::base::error::{DriverError, Error, FailureCause, Result};
 use crate::base::sync::assert_no_lock_held;
 use crate::base::thread::while_blocked;
 use crate::engine::stream::Stream;
-use crate::engine::stream::commands::{Details, OperationKind};
-use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::core::TaskContext;
 use crate::engine::stream::enqueue::Checked;
+use crate::engine::stream::task::{Details, OperationKind};
 use crate::ffi::{
     self, Argument, CallFrame, FfiCall, Frame, Function, PlacedArguments, ShortFrame,
 };

@@ -10,12 +10,13 @@ use crate::base::device::Device;
 use crate::base::error::{DriverError, Error, Result};
 use crate::base::fork;
 use crate::base::fork::Inherited;
-use crate::engine::stream::commands::{Call, TaskOutcome};
+use crate::engine::stream::commands::Call;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::enqueue::{Always, Checked};
 use crate::engine::stream::frames;
 use crate::engine::stream::internal::DropTask;
 use crate::engine::stream::interrupt::Interrupt;
+use crate::engine::stream::task::TaskOutcome;
 
 /// In-order work on one device.
 ///

@@ -1,7 +1,10 @@
 //! The phase of a runtime, from running to cancelled, which all its streams read.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
 
 use crate::base::device::Device;
 use crate::base::error::{Error, Result, RuntimeError, StreamFailure};
@@ -9,9 +12,49 @@ use crate::base::fork;
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::immediate::Immediate;
+use crate::engine::log::record::LogRecord;
 use crate::engine::stream::failures::UnraisedErrors;
 use crate::engine::stream::schedule::Scheduler;
-use crate::engine::stream::task_report::{TaskReport, TaskWatch};
+use crate::engine::stream::task::Details;
+
+/// The report about one executed task, for immediate subscriptions.
+#[derive(Clone, Debug)]
+pub struct TaskReport {
+    /// As the log gets it: the times are the host's.
+    pub record: LogRecord,
+    /// The addresses and sizes that the task has.
+    pub details: Details,
+    /// Of a driver's task, the device's.
+    pub time: Duration,
+}
+
+/// A watch of the tasks of one runtime, which ends with its drop. See `Lifecycle::watch`.
+#[must_use = "the drop ends the watch"]
+pub struct TaskWatch {
+    lifecycle: Arc<Lifecycle>,
+    subscription: Option<u64>,
+}
+
+impl fmt::Debug for TaskWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskWatch").finish_non_exhaustive()
+    }
+}
+
+impl TaskWatch {
+    fn new(lifecycle: Arc<Lifecycle>, subscription: Option<u64>) -> Self {
+        Self { lifecycle, subscription }
+    }
+}
+
+impl Drop for TaskWatch {
+    fn drop(&mut self) {
+        // In a forked child no task runs, and a thread that the child lacks may hold the lock.
+        if !fork::is_child() {
+            self.lifecycle.unwatch(self.subscription);
+        }
+    }
+}
 
 const RUNNING: usize = 0;
 const STOPPED: usize = 1;
@@ -192,7 +235,7 @@ impl Lifecycle {
     }
 
     /// Ends a watch, and its subscription.
-    pub(super) fn unwatch(&self, subscription: Option<u64>) {
+    fn unwatch(&self, subscription: Option<u64>) {
         // Relaxed: a task that races with this call may be told of or not.
         let fewer = |phase: usize| phase.checked_sub(WATCHED);
         let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
@@ -269,6 +312,22 @@ impl Lifecycle {
             forgotten
         };
         drop(forgotten);
+    }
+}
+
+impl Lifecycle {
+    /// Makes a step of the schedule, if there is one. True when a task may have run.
+    pub fn step(&self) -> bool {
+        self.scheduler().is_some_and(|scheduler| scheduler.step())
+    }
+
+    /// As [`Lifecycle::step`], before a poll with this waker. Nothing else runs tasks, so the waker
+    /// is woken for the next poll.
+    pub(crate) fn step_for(&self, waker: &Waker) {
+        if let Some(scheduler) = self.scheduler() {
+            scheduler.step();
+            waker.wake_by_ref();
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::base::device::{Device, DeviceKind};
 use crate::engine::log::collector::{Keeps, Wants};
 use crate::engine::log::process::{ProcessSubscription, subscribe};
 use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
-use crate::engine::stream::task_report::TaskWatch;
+use crate::engine::stream::lifecycle::TaskWatch;
 use crate::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::null::{CompletionMode, NullBackend, NullConfig};
 use crate::{Config, Event, Runtime, Stream};

@@ -16,7 +16,7 @@ use crate::base::error::Result;
 use crate::base::spin::SpinMutex;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::frontier::Progress;
-use crate::engine::stream::commands::drop_quietly;
+use crate::engine::stream::task::drop_quietly;
 
 /// A stream polls the device each time its pending marks reach a multiple of this number.
 const MARKS_PER_POLL: usize = 64;

@@ -1,16 +1,15 @@
 //! Streams of in-order work: the public [`Stream`], and the engine that all kinds share.
 //!
 //! * [`enqueue`]: the entry of every task, and the fast path of a driver's tasks
-//! * [`core`], [`drain`]: scheduling, parking and resuming, and the consumer's loop
+//! * [`core`], [`drain`]: the state, scheduling, parking and resuming; the consumer's loop
 //! * [`consumer_lock`]: one consumer at a time, no task left behind
 //! * [`waiters`], [`wait`], [`synchronize`]: the list of waiters, how a thread waits, how a
 //!   synchronise ends an error
 //! * [`receipt`]: how a handle of one task, and a pool, end an error
 //! * [`task_future`]: the end of a task as a future
-//! * [`commands`], [`context`]: kinds of tasks, the commands, and the context that each one runs
-//!   with
+//! * [`task`], [`commands`]: what every task has; the commands
 //! * [`ffi_launch`], [`deferred`]: calls of C functions, and tasks that another thread finishes
-//! * [`latch`]: a latch that a parked stream waits for, and its commands
+//! * [`latch`]: a latch that a parked stream waits for
 //! * [`failures`], [`marks`], [`scheduling_hints`], [`frames`], [`lifecycle`]: a stream's state
 //! * [`task_report`]: records and reports about each task, while tasks are watched
 //! * [`schedule`]: waiting threads run the streams, in an order that tests choose
@@ -21,7 +20,6 @@
 
 pub(crate) mod commands;
 mod consumer_lock;
-pub(crate) mod context;
 pub(crate) mod core;
 mod deferred;
 mod drain;
@@ -47,6 +45,7 @@ pub(crate) mod schedule;
 mod scheduling_hints;
 pub(crate) mod synchronize;
 pub(crate) mod table;
+pub(crate) mod task;
 pub(crate) mod task_future;
 pub(crate) mod task_report;
 #[cfg(all(test, not(loom)))]
@@ -54,6 +53,6 @@ mod task_report_tests;
 pub(crate) mod wait;
 pub(crate) mod waiters;
 
-pub use commands::TaskOutcome;
 pub use deferred::Completion;
 pub use handle::Stream;
+pub use task::TaskOutcome;

@@ -13,8 +13,8 @@ use crate::base::error::{Error, Result, RuntimeError};
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::engine::log::context::{NameId, StackId};
-use crate::engine::stream::commands::{Details, OperationKind};
 use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::task::{Details, OperationKind};
 use crate::queue::Pushed;
 
 static IS_ON: AtomicBool = AtomicBool::new(false);

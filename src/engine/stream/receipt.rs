@@ -9,15 +9,14 @@
 //! not fail the tasks of the next: the pool enqueues a task that sets the error aside, for a
 //! synchronise through an older handle.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::base::error::{Result, StreamFailure};
-use crate::engine::stream::commands::OperationKind;
-use crate::engine::stream::context::TaskContext;
-use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::core::{StreamCore, TaskContext};
 use crate::engine::stream::enqueue::Unscheduled;
+use crate::engine::stream::failures::FailureEnd;
 use crate::engine::stream::synchronize::raise;
+use crate::engine::stream::task::OperationKind;
 use crate::queue::{Class, Command};
 
 /// The task at which a received error ends.
@@ -44,31 +43,6 @@ impl Command<TaskContext> for Reissue {
         context.is_marker = true;
         context.effects().ended = Some(FailureEnd::SetAside);
     }
-}
-
-/// How a task of the runtime ends the stream's error without a synchronise.
-pub(crate) enum FailureEnd {
-    /// Ends this error, if it is current or set aside.
-    Received(Arc<StreamFailure>),
-    /// Ends any error.
-    SetAside,
-}
-
-thread_local! {
-    /// The error that caused the skip, while this thread drops a skipped task.
-    static SKIPPED_BY: RefCell<Option<Arc<StreamFailure>>> = const { RefCell::new(None) };
-}
-
-/// The error that caused the skip, for destructors of values that a skipped task owns.
-pub fn skipped_by() -> Option<Arc<StreamFailure>> {
-    SKIPPED_BY.with_borrow(Clone::clone)
-}
-
-/// Calls `discard`, which drops a task that is skipped because of `error`.
-pub(super) fn discard_skipped(error: Option<&Arc<StreamFailure>>, discard: impl FnOnce()) {
-    let outer = SKIPPED_BY.replace(error.cloned());
-    discard(); // does not panic: the caller catches panics of users' values
-    drop(SKIPPED_BY.replace(outer));
 }
 
 impl StreamCore {

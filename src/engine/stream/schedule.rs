@@ -6,19 +6,16 @@
 //! the check for a watch.
 
 use std::sync::Arc;
-use std::task::Waker;
 
+use crate::backend::contract::Work;
 use crate::base::error::Result;
-use crate::engine::stream::commands::OperationKind;
-use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
-use crate::engine::stream::lifecycle::Lifecycle;
-use crate::engine::stream::waiters::Waiter;
+use crate::engine::stream::task::OperationKind;
 
 /// Chooses which runnable stream goes next. Any thread may call.
 pub trait Scheduler: Send + Sync {
     /// Adds a stream that is runnable.
-    fn add(&self, stream: Arc<StreamCore>);
+    fn add(&self, stream: Arc<dyn ScheduledStream>);
 
     /// Runs at most one user's task of a stream on this thread. False when no stream is runnable,
     /// and while another thread runs one.
@@ -36,60 +33,21 @@ pub trait Scheduler: Send + Sync {
     fn end_task(&self, operation: OperationKind, bytes: usize);
 }
 
-impl Lifecycle {
-    /// Makes a step of the schedule, if there is one. True when a task may have run.
-    pub fn step(&self) -> bool {
-        self.scheduler().is_some_and(|scheduler| scheduler.step())
-    }
+/// A stream as a scheduler has it. [`Work::run`] runs its tasks.
+pub trait ScheduledStream: Work {
+    /// A number that no other stream of this process has.
+    fn key(&self) -> u64;
 
-    /// As [`Lifecycle::step`], before a poll with this waker. Nothing else runs tasks, so the waker
-    /// is woken for the next poll.
-    pub(crate) fn step_for(&self, waker: &Waker) {
-        if let Some(scheduler) = self.scheduler() {
-            scheduler.step();
-            waker.wake_by_ref();
-        }
-    }
-}
-
-/// For schedulers.
-impl StreamCore {
-    #[doc(hidden)]
-    #[must_use]
-    pub fn priority(&self) -> i32 {
-        self.identity.priority
-    }
-
-    /// True when no thread runs the stream or has it in its queue.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.consumer_lock.is_idle()
-    }
+    /// The priority of the stream; a lower number is more urgent.
+    fn priority(&self) -> i32;
 
     /// The streams that are parked until this one has gone on.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn parked_behind(&self) -> Vec<Arc<Self>> {
-        let mut parked = Vec::new();
-        self.waiters.each(|waiter| {
-            if let Waiter::Stream(stream, _) = waiter {
-                parked.push(Arc::clone(stream));
-            }
-        });
-        parked
-    }
+    fn parked_behind(&self) -> Vec<Arc<dyn ScheduledStream>>;
 
     /// Takes its tasks for long ones: a turn looks behind each whether it is over, and no waiting
     /// thread helps.
-    #[doc(hidden)]
-    pub fn assume_long_tasks(&self) {
-        self.batch_state.hints.assume_long();
-    }
+    fn assume_long_tasks(&self);
 
-    /// Gives the stream to the scheduler. False without one.
-    pub(super) fn add_to_schedule(self: &Arc<Self>) -> bool {
-        let scheduler = self.lifecycle.scheduler().filter(|_| self.on_host);
-        scheduler.map(|it| it.add(Arc::clone(self))).is_some()
-    }
+    /// Hands the stream to the workers of its backend.
+    fn submit(self: Arc<Self>);
 }

@@ -16,47 +16,18 @@ use std::task::{Poll, Waker};
 
 use crate::base::error::{Error, Result, RuntimeError, StreamError, StreamFailure};
 use crate::base::fork::Inherited;
-use crate::base::sync::unmodelled::AtomicBool;
-use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::base::sync::Ordering;
 use crate::base::thread::while_blocked;
 use crate::engine::log::record::RecordKind;
-use crate::engine::stream::commands::{OperationKind, catch_panic};
 use crate::engine::stream::consumer_lock::ConsumerGuard;
-use crate::engine::stream::context::TaskContext;
-use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::drain::{Consumer, Stop};
+use crate::engine::stream::core::{Consumer, RetainingStream, Stop, StreamCore, TaskContext};
 use crate::engine::stream::enqueue::{Always, Checked};
-use crate::engine::stream::failures::{RetainingStream, UnraisedErrors};
+use crate::engine::stream::failures::{Cleared, SyncPoint, UnraisedErrors};
 use crate::engine::stream::interrupt::Interrupt;
+use crate::engine::stream::task::{OperationKind, catch_panic};
 use crate::engine::stream::task_future::TaskFuture;
 use crate::engine::stream::{frames, order_watch};
 use crate::queue::{Class, Command};
-
-/// The errors that the synchronise of one thread will raise. While the synchronise is in progress,
-/// the consumer adds each error that it clears.
-#[derive(Debug)]
-pub(crate) struct SyncPoint {
-    errors: Mutex<Vec<Cleared>>,
-}
-
-/// An error that the consumer has cleared, as the points share it that were in progress then, and
-/// whether one of them has raised it. The error of a lost device is shared without being cleared.
-pub(crate) type Cleared = Arc<(Arc<StreamFailure>, AtomicBool)>;
-
-impl SyncPoint {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { errors: Mutex::new(LockRank::SyncPoint, Vec::new()) })
-    }
-
-    /// Adds an error. Other threads that synchronise at the same time may add several errors.
-    pub(crate) fn add_error(&self, error: &Cleared) {
-        self.errors.lock().push(Arc::clone(error));
-    }
-
-    fn take(&self) -> Vec<Cleared> {
-        std::mem::take(&mut *self.errors.lock())
-    }
-}
 
 /// When a synchronise ends the stream's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

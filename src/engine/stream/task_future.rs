@@ -10,8 +10,8 @@ use crate::backend::contract::owned::OwnedMark;
 use crate::base::error::Result;
 use crate::base::fork;
 use crate::base::sync::{AtomicBool, Ordering};
-use crate::engine::stream::commands::drop_quietly;
 use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::task::drop_quietly;
 use crate::engine::stream::waiters::{Registration, Waiter};
 
 /// Completes when a marker of a stream is done, whether or not it has failed.

@@ -6,66 +6,20 @@
 //! log reads these marks later. An immediate subscription is told in order, as verbose libraries do
 //! on GPUs: for it the consumer waits for the device behind each task.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::contract::owned::OwnedMark;
 use crate::base::clock::Clock;
-use crate::base::fork;
 use crate::base::thread::while_blocked;
 use crate::engine::log::collector::{Wants, now, shortened};
-use crate::engine::log::device_times::{self, TimedTask};
+use crate::engine::log::device_times::TimedTask;
 use crate::engine::log::process;
 use crate::engine::log::record::{Label, LogRecord, RecordKind};
-use crate::engine::stream::commands::{Details, OperationKind};
-use crate::engine::stream::context::TaskContext;
-use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::drain::Stop;
-use crate::engine::stream::lifecycle::Lifecycle;
+use crate::engine::stream::core::{Stop, StreamCore, TaskContext};
+use crate::engine::stream::lifecycle::TaskReport;
+use crate::engine::stream::task::{Details, OperationKind};
 use crate::queue::{Class, Entry};
-
-/// The report about one executed task, for immediate subscriptions.
-#[derive(Clone, Debug)]
-pub struct TaskReport {
-    /// As the log gets it: the times are the host's.
-    pub record: LogRecord,
-    /// The addresses and sizes that the task has.
-    pub details: Details,
-    /// Of a driver's task, the device's.
-    pub time: Duration,
-}
-
-/// A watch of the tasks of one runtime, which ends with its drop. See `Lifecycle::watch`.
-#[must_use = "the drop ends the watch"]
-pub struct TaskWatch {
-    lifecycle: Arc<Lifecycle>,
-    subscription: Option<u64>,
-}
-
-impl fmt::Debug for TaskWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskWatch").finish_non_exhaustive()
-    }
-}
-
-impl TaskWatch {
-    pub(super) fn new(lifecycle: Arc<Lifecycle>, subscription: Option<u64>) -> Self {
-        Self { lifecycle, subscription }
-    }
-}
-
-impl Drop for TaskWatch {
-    fn drop(&mut self) {
-        // In a forked child no task runs, and a thread that the child lacks may hold the lock.
-        if !fork::is_child() {
-            self.lifecycle.unwatch(self.subscription);
-        }
-    }
-}
-
-/// The consumer's first read of a task: the task's ticket, and the time.
-pub(crate) type FirstRead = Option<(u64, u64)>;
 
 impl StreamCore {
     /// As `execute`, for a stream that is watched or cancelled.
@@ -144,7 +98,7 @@ impl StreamCore {
                 if process::is_wanted(Wants::TASKS) {
                     let record = LogRecord { kind: RecordKind::EndedOnDevice, ..record };
                     let device = self.identity.device;
-                    device_times::add(TimedTask { record, device, begin, end });
+                    process::add_device_task(TimedTask { record, device, begin, end });
                 }
             }
             _ => log(&record),

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::backend::contract::{Address, Backend};
 use crate::base::device::{Device, DeviceKind};
-use crate::engine::stream::commands::{MemoryAccess, OperationKind};
-use crate::engine::stream::task_report::TaskReport;
+use crate::engine::stream::lifecycle::TaskReport;
+use crate::engine::stream::task::{MemoryAccess, OperationKind};
 use crate::null::{NullBackend, NullConfig};
 use crate::{Buffer, Config, Event, Runtime};
 

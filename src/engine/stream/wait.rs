@@ -8,11 +8,10 @@ use crate::base::error::{Error, Result, StreamError};
 use crate::base::sync::{Ordering, Sleeper, assert_no_lock_held, park, spin_hint};
 use crate::base::thread::{longest_park, while_blocked};
 use crate::engine::log::record::RecordKind;
-use crate::engine::stream::commands::catch_panic;
-use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::drain::Stop;
+use crate::engine::stream::core::{Stop, StreamCore};
 use crate::engine::stream::frames;
 use crate::engine::stream::interrupt::Interrupt;
+use crate::engine::stream::task::catch_panic;
 use crate::engine::stream::waiters::Waiter;
 
 /// How long a waiting thread spins before it sleeps.

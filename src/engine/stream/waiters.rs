@@ -108,3 +108,56 @@ impl<S> Waiters<S> {
         self.lowest.store(lowest, Ordering::SeqCst);
     }
 }
+
+/// A range of markers with adjacent tickets in a stream's queue.
+#[derive(Debug)]
+pub(super) struct MarkerRun {
+    first: u64,
+    last: u64,
+}
+
+impl MarkerRun {
+    pub(super) const EMPTY: Self = Self { first: 1, last: 0 };
+
+    /// Adds a marker. Threads may call this out of ticket order. A newer marker that is not
+    /// adjacent replaces the run, and an older one is ignored; markers outside the run count as
+    /// work.
+    pub(super) fn add(&mut self, ticket: u64) {
+        if ticket == self.last + 1 {
+            self.last = ticket;
+        } else if ticket + 1 == self.first {
+            self.first = ticket;
+        } else if ticket > self.last {
+            *self = Self { first: ticket, last: ticket };
+        }
+    }
+
+    /// True when every task behind `retired`, up to `pushed`, is one of these markers.
+    pub(super) fn has_only_markers(&self, retired: u64, pushed: u64) -> bool {
+        self.last == pushed && self.first <= retired + 1
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_are_one_run_in_whatever_order_their_threads_come() {
+        for order in [[4, 5, 6], [6, 5, 4], [5, 6, 4], [5, 4, 6]] {
+            let mut run = MarkerRun::EMPTY;
+            for ticket in order {
+                run.add(ticket);
+            }
+            let found = [(3, 6), (4, 6), (2, 6), (3, 7), (3, 5)]
+                .map(|(retired, pushed)| run.has_only_markers(retired, pushed));
+            assert_eq!(found, [true, true, false, false, false], "{order:?}");
+        }
+        let mut run = MarkerRun::EMPTY;
+        run.add(4);
+        run.add(6);
+        assert!(!run.has_only_markers(3, 6) && run.has_only_markers(5, 6), "5 stands between");
+        run.add(4);
+        assert!(!run.has_only_markers(3, 6), "5 still does");
+    }
+}

@@ -1,33 +1,38 @@
 //! The memory that a buffer's views share: uses, exports, reference count and the single free.
 //!
-//! # Reference counts
+//! # Hints of a thread
 //!
-//! `std::sync::Arc` has to exclude its weak handles before it can report a unique handle, and frees
-//! the memory with the last handle. A [`Counted`] has no weak handles. Its last handle becomes a
-//! [`LastHandle`], which can be changed, cached and shared again. A value that is often dropped and
-//! reused therefore usually costs no allocation and no locked instruction.
+//! A *hint* is the stream and the allocator that served a request. A thread has one hint for
+//! requests without a device and one for the last named device. Both depend on the thread's current
+//! device, stream, pool and mode, so a change of any of these clears the hints. *Vacant*
+//! allocations have no memory. They retain their stream and allocator, so a request for the same
+//! stream and allocator changes no reference count.
+//!
+//! Hints extend no lifetime: they refer to the process's runtime, which is never dropped. A vacant
+//! allocation is cached only when its stream and allocator live as long as that runtime.
+
 #![expect(unsafe_code, reason = "frees a block once, as the state under the lock decides")]
 
+use std::cell::RefCell;
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::contract::MemoryKind;
 use crate::base::error::Result;
 use crate::base::spin::{SpinGuard, SpinMutex};
-use crate::base::sync::{AtomicUsize, LifetimeTracker, Ordering};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::order_watch;
 use crate::engine::stream::order_watch::Told;
 use crate::memory::allocator::{Allocated, CachingAllocator, PoolId, Request};
+use crate::memory::buffer::counted::{Counted, LastHandle, OnLastHandle};
 use crate::memory::buffer::host_accesses::HostAccesses;
 use crate::memory::buffer::uses::{
     AccessedBytes, CHECK_ALL, CHECKS_PER_USE, Memory, Task, Use, Uses, free,
 };
-use crate::memory::buffer::{Buffer, thread_hints};
+use crate::{Device, Stream};
 
 /// A block of an allocator, shared by views. A release, or else the drop of the last view, frees
 /// the block in stream order.
@@ -94,7 +99,7 @@ impl Allocation {
     ) -> Result<Counted<Self>> {
         let request = Self::request(home, bytes, origin)?;
         let block = origin.allocator.allocate_unless(request, Some(home), interrupt)?;
-        let allocation = Self::of(block, home, bytes, origin, thread_hints::take);
+        let allocation = Self::of(block, home, bytes, origin, take_vacant);
         if order_watch::is_on() && bytes > 0 {
             order_watch::tell(Told::Allocation(allocation.memory.all_bytes(home)));
         }
@@ -333,7 +338,7 @@ impl OnLastHandle for Allocation {
             }
         });
         if last.is_lasting {
-            thread_hints::cache(last);
+            cache(last);
         }
     }
 }
@@ -363,17 +368,17 @@ impl Access<'_> {
         self.record_access(stream, task, &AccessedBytes::TOLD);
     }
 
-    /// Records a task that writes (`Some(true)`) or only reads (`Some(false)`) the bytes of a view.
+    /// Records a task that writes (`Some(true)`) or only reads (`Some(false)`) these bytes.
     /// `None` stands for a task that may read and write all of the memory.
     pub(crate) fn record_use(
         self,
         stream: &Arc<StreamCore>,
         task: Task,
-        view: &Buffer,
+        bytes: Range<usize>,
         writes: Option<bool>,
     ) {
         let accessed = match writes {
-            Some(writes) => AccessedBytes::new(view.bytes(), writes),
+            Some(writes) => AccessedBytes::new(bytes, writes),
             None => AccessedBytes::UNKNOWN,
         };
         self.record_access(stream, task, &accessed);
@@ -397,131 +402,102 @@ impl Drop for Access<'_> {
     }
 }
 
-pub(super) struct Counted<T: OnLastHandle>(NonNull<Inner<T>>);
+const MAX_VACANT: usize = 64;
 
-/// The only handle of a value; gives mutable access.
-pub(super) struct LastHandle<T>(NonNull<Inner<T>>);
+type Hint = (Stream, Origin);
 
-pub(super) trait OnLastHandle: Sized {
-    /// Called by the drop of the last handle; dropping `last` frees the value.
-    fn end(last: LastHandle<Self>);
+struct ThreadHints {
+    /// For requests that name no device.
+    default: Option<Hint>,
+    /// For the last device that a request named.
+    named: Option<Hint>,
+    vacant: Vec<LastHandle<Allocation>>,
 }
 
-struct Inner<T> {
-    /// The number of [`Counted`] handles; 1 while a [`LastHandle`] exists.
-    handles: AtomicUsize,
-    life: LifetimeTracker,
-    value: T,
+thread_local! {
+    static HINTS: RefCell<ThreadHints> = const {
+        RefCell::new(ThreadHints {
+            default: None,
+            named: None,
+            vacant: Vec::new(),
+        })
+    };
 }
 
-// SAFETY: as for `Arc`: handles on several threads share the value (`Sync`), and the handle that
-// drops the value may be on any of these threads (`Send`).
-unsafe impl<T: OnLastHandle + Send + Sync> Send for Counted<T> {}
-// SAFETY: a shared reference can be cloned into a handle, so the bounds are those of `Send`.
-unsafe impl<T: OnLastHandle + Send + Sync> Sync for Counted<T> {}
-// SAFETY: this handle is the value's only owner, so sending the handle moves the value.
-unsafe impl<T: Send> Send for LastHandle<T> {}
-// SAFETY: a shared reference to this handle only gives a shared reference to the value.
-unsafe impl<T: Sync> Sync for LastHandle<T> {}
-
-impl<T> LastHandle<T> {
-    pub(super) fn new(value: T) -> Self {
-        let inner = Inner { handles: AtomicUsize::new(1), life: LifetimeTracker::new(), value };
-        Self(NonNull::from(Box::leak(Box::new(inner))))
-    }
+/// Takes a vacant allocation of this thread.
+pub(super) fn take_vacant() -> Option<LastHandle<Allocation>> {
+    // `try_with`, here and below, because buffers may be created or dropped while the thread's
+    // locals are destroyed.
+    HINTS.try_with(|hints| hints.borrow_mut().vacant.pop()).ok().flatten()
 }
 
-impl<T: OnLastHandle> LastHandle<T> {
-    #[inline]
-    pub(super) fn share(self) -> Counted<T> {
-        Counted(ManuallyDrop::new(self).0)
-    }
-}
-
-impl<T> Deref for LastHandle<T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: the allocation is live: only the drop of this handle frees it.
-        unsafe { &self.0.as_ref().value }
-    }
-}
-
-impl<T> DerefMut for LastHandle<T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the allocation is live until this handle drops, and no other handle refers to it.
-        unsafe { &mut self.0.as_mut().value }
-    }
-}
-
-impl<T> Drop for LastHandle<T> {
-    fn drop(&mut self) {
-        // SAFETY: `new` leaked the box, and this handle, the only one, is dropped once.
-        let inner = unsafe { Box::from_raw(self.0.as_ptr()) };
-        inner.life.note_end();
-    }
-}
-
-impl<T: OnLastHandle> Counted<T> {
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-
-    /// The number of handles at this moment. Other threads may clone and drop theirs.
-    pub(super) fn handles(&self) -> usize {
-        // Acquire: pairs with the release of each dropped handle, so that the caller sees the
-        // accesses of handles that it does not count.
-        self.inner().handles.load(Ordering::Acquire)
-    }
-
-    /// The address of the value, which identifies it while a handle exists.
-    pub(super) fn address(&self) -> usize {
-        self.0.addr().get()
-    }
-
-    #[inline]
-    fn inner(&self) -> &Inner<T> {
-        // SAFETY: the allocation is live: this handle is counted, and only the last one frees it.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl<T: OnLastHandle> Clone for Counted<T> {
-    #[inline]
-    fn clone(&self) -> Self {
-        // Relaxed: as in `Arc`, `self` keeps the value alive during the increment.
-        self.inner().handles.fetch_add(1, Ordering::Relaxed);
-        Self(self.0)
-    }
-}
-
-impl<T: OnLastHandle> Deref for Counted<T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.inner().value
-    }
-}
-
-impl<T: OnLastHandle> Drop for Counted<T> {
-    #[inline]
-    fn drop(&mut self) {
-        let inner = self.inner();
-        inner.life.note_use();
-        // Acquire: pairs with the release of each earlier handle's drop, so their accesses come
-        // before `end`. A count of 1 cannot grow: only a handle creates another one, and the only
-        // handle is being dropped.
-        if inner.handles.load(Ordering::Acquire) != 1 {
-            // AcqRel: releases this handle's accesses to the last handle, which acquires them.
-            if inner.handles.fetch_sub(1, Ordering::AcqRel) != 1 {
-                return;
-            }
-            // Relaxed: no other handle is left to read the count.
-            inner.handles.store(1, Ordering::Relaxed);
+/// Caches an allocation for this thread; drops it when the cache is full or destroyed.
+#[inline]
+fn cache(allocation: LastHandle<Allocation>) {
+    let _ = HINTS.try_with(|hints| {
+        let vacant = &mut hints.borrow_mut().vacant;
+        if vacant.len() < MAX_VACANT {
+            vacant.push(allocation);
         }
-        T::end(LastHandle(self.0));
+    });
+}
+
+/// Allocates with this thread's hint for the device, or with the hint for requests without a
+/// device. `None` when there is no hint or cached memory does not suffice.
+#[inline(always)]
+pub(super) fn allocate_hinted(
+    bytes: usize,
+    device: Option<Device>,
+) -> Result<Option<Counted<Allocation>>> {
+    let served = HINTS.try_with(|hints| {
+        let mut borrowed = hints.borrow_mut();
+        let ThreadHints { default, named, vacant } = &mut *borrowed;
+        let hint = match device {
+            None => default.as_ref(),
+            Some(device) => named.as_ref().filter(|(home, _)| home.device() == device),
+        };
+        let Some((home, origin)) = hint else { return Ok(None) };
+        if home.core().on_host {
+            return Allocation::cached(home.core(), bytes, origin, || vacant.pop());
+        }
+        // Copied before the borrow ends: a driver's poll may drop buffers, which borrow the hints.
+        let (home, origin) = (home.clone(), origin.clone());
+        drop(borrowed);
+        Allocation::cached(home.core(), bytes, &origin, take_vacant)
+    });
+    served.unwrap_or(Ok(None))
+}
+
+/// Sets a hint of this thread, until [`forget_hints`]: with `is_default` the hint for requests
+/// without a device, else the hint for the stream's device. The allocator must live as long as the
+/// process. The stream must live as long, or be current on this thread.
+pub(crate) fn remember_hint(home: Stream, origin: Origin, is_default: bool) {
+    let replaced = HINTS.try_with(|hints| {
+        let ThreadHints { default, named, .. } = &mut *hints.borrow_mut();
+        if is_default { default } else { named }.replace((home, origin))
+    });
+    drop(replaced); // outside the borrow: a hint may hold the last handle of a stream
+}
+
+/// Clears the hints; called when the thread's current device, stream, pool or mode changes.
+pub fn forget_hints() {
+    let forgotten = HINTS.try_with(|hints| {
+        let ThreadHints { default, named, .. } = &mut *hints.borrow_mut();
+        (default.take(), named.take())
+    });
+    drop(forgotten); // outside the borrow: a hint may hold the last handle of a stream
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::runtime::Runtime;
+
+    #[test]
+    fn a_thread_keeps_a_limited_number_of_vacant_allocations() {
+        let runtime = Runtime::global().unwrap();
+        let request = |_| runtime.empty(512, Device::cpu(0)).unwrap();
+        drop((0..2 * MAX_VACANT).map(request).collect::<Vec<_>>());
+        assert_eq!(HINTS.with_borrow(|hints| hints.vacant.len()), MAX_VACANT);
     }
 }

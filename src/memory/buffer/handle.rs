@@ -13,8 +13,10 @@ use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::internal::EmptyTask;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::order_watch::{self, Told, UsedBytes};
-use crate::memory::buffer::allocation::{Access, Allocation, Counted, Origin, Refusal};
-use crate::memory::buffer::thread_hints;
+use crate::memory::buffer::allocation::{
+    Access, Allocation, Origin, Refusal, allocate_hinted, take_vacant,
+};
+use crate::memory::buffer::counted::Counted;
 use crate::memory::buffer::uses::Task;
 
 /// Memory on a device, freed in stream order.
@@ -91,7 +93,16 @@ impl Buffer {
     #[doc(hidden)]
     #[cold]
     pub fn cached(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
-        let allocation = Allocation::cached(home.core(), bytes, origin, thread_hints::take)?;
+        let allocation = Allocation::cached(home.core(), bytes, origin, take_vacant)?;
+        Ok(allocation.map(|allocation| Self::of(allocation, bytes)))
+    }
+
+    /// Allocates with this thread's hint for the device, or with the hint for requests without a
+    /// device. `None` when there is no hint or cached memory does not suffice.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn hinted(bytes: usize, device: Option<Device>) -> Result<Option<Self>> {
+        let allocation = allocate_hinted(bytes, device)?;
         Ok(allocation.map(|allocation| Self::of(allocation, bytes)))
     }
 

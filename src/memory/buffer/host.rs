@@ -10,17 +10,18 @@ use crate::base::error::{DriverError, Error, Result, StreamFailure};
 use crate::base::fork;
 use crate::base::size::to_usize;
 use crate::base::sync::park;
+use crate::engine::stream::commands::open_latch;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::order_watch::{self, Told, has_waited};
 use crate::engine::stream::synchronize::raise_all;
+use crate::engine::stream::task::drop_quietly;
 use crate::memory::buffer::Buffer;
-use crate::memory::buffer::host_accesses::HostAccess;
-use crate::memory::buffer::transfer::{WatchedTask, check_sizes};
+use crate::memory::buffer::allocation::{Access, Allocation, Refusal};
+use crate::memory::buffer::copies::check_sizes;
+use crate::memory::buffer::host_accesses::HOST_PERIOD;
+use crate::memory::buffer::transfer::WatchedTask;
 use crate::memory::buffer::uses::{AccessedBytes, Task, Use};
-
-/// The polling period of a thread that waits until another thread's host access has ended.
-pub(super) const HOST_PERIOD: Duration = Duration::from_micros(50);
 
 impl Buffer {
     /// Blocks until every recorded use of the memory through any view is done; meanwhile may
@@ -219,6 +220,66 @@ fn wait_all(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         stream.end_received(error);
     }
     raise_all(errors.into_iter().map(|(_, error)| error).collect())
+}
+
+/// A host access, counted or queued. Later conflicting uses wait until the access is dropped.
+#[derive(Debug)]
+pub(super) struct HostAccess<'a> {
+    allocation: &'a Allocation,
+    accessed: AccessedBytes,
+    /// The number of the access in the order of the queue; 0 for a counted access.
+    ticket: u64,
+    /// Keeps the memory allocated; dropped after the queue entry.
+    _access: Access<'a>,
+}
+
+impl Allocation {
+    /// Begins a host access. On a conflict the access is queued, and the result lists the uses that
+    /// the access must wait for. Conflicting accesses that begin later wait for this access.
+    pub(super) fn enter_host(
+        &self,
+        accessed: AccessedBytes,
+    ) -> Result<(HostAccess<'_>, Option<Vec<Use>>), Refusal> {
+        let mut state = self.lock().ok_or(Refusal::Released)?;
+        let host_accesses = &state.host_accesses;
+        let meets_access = host_accesses.has_any()
+            && (host_accesses.announced > 0
+                || host_accesses.conflict_with(accessed.writes)
+                || host_accesses.has_waiter_before(&accessed));
+        let has_conflict = meets_access || self.conflicts(&state, None, &accessed).next().is_some();
+        let uses = has_conflict.then(|| self.uses_in(&state));
+        let ticket = if has_conflict {
+            state.host_accesses.add_waiter(accessed.clone())
+        } else {
+            state.host_accesses.enter(accessed.writes);
+            0
+        };
+        let access = self.access_in(&mut state);
+        Ok((HostAccess { allocation: self, accessed, ticket, _access: access }, uses))
+    }
+}
+
+impl HostAccess<'_> {
+    /// True when every earlier host access that conflicts with this one has ended.
+    pub(super) fn is_next(&self) -> bool {
+        self.ticket == 0
+            || self.allocation.state.lock().host_accesses.is_next(self.ticket, &self.accessed)
+    }
+}
+
+impl Drop for HostAccess<'_> {
+    fn drop(&mut self) {
+        let mut state = self.allocation.state.lock();
+        if self.ticket == 0 {
+            return state.host_accesses.leave(self.accessed.writes);
+        }
+        let latches = state.host_accesses.remove_waiter(self.ticket);
+        drop(state); // before streams resume: a latch may hold the last reference to a stream
+        for latch in latches.into_values() {
+            // Contains panics: a backend that panics for one stream must not stop the other wakes.
+            drop_quietly(|| open_latch(&latch, Ok(())));
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]

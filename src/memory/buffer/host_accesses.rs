@@ -10,16 +10,19 @@
 //! New arrivals therefore never delay an earlier thread.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::stream_map::StreamMap;
-use crate::engine::stream::commands::drop_quietly;
+use crate::engine::stream::commands::WaitForLatch;
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::latch::{self, Latch, WaitForLatch};
-use crate::memory::buffer::allocation::{Access, Allocation, Refusal};
-use crate::memory::buffer::uses::{AccessedBytes, Use};
+use crate::engine::stream::latch::Latch;
+use crate::memory::buffer::uses::AccessedBytes;
+
+/// The polling period of a thread that waits until another thread's host access has ended.
+pub(super) const HOST_PERIOD: Duration = Duration::from_micros(50);
 
 /// One latch for each stream that waits for a queued access.
-type Latches = StreamMap<Arc<Latch<StreamCore>>>;
+pub(super) type Latches = StreamMap<Arc<Latch<StreamCore>>>;
 
 #[derive(Debug, Default)]
 pub(super) struct HostAccesses {
@@ -30,7 +33,7 @@ pub(super) struct HostAccesses {
     /// True while a counted access writes.
     is_writing: bool,
     /// The number of announced tasks: each waits for counted accesses before it is enqueued.
-    announced: usize,
+    pub(super) announced: usize,
     /// Queued accesses, oldest first.
     queue: Vec<Waiter>,
     last_ticket: u64,
@@ -99,13 +102,13 @@ impl HostAccesses {
         }
     }
 
-    fn enter(&mut self, writes: bool) {
+    pub(super) fn enter(&mut self, writes: bool) {
         self.count += 1;
         self.is_writing |= writes;
         self.readers += usize::from(!writes);
     }
 
-    fn leave(&mut self, writes: bool) {
+    pub(super) fn leave(&mut self, writes: bool) {
         self.count -= 1;
         if writes {
             self.is_writing = false;
@@ -114,7 +117,7 @@ impl HostAccesses {
         }
     }
 
-    fn add_waiter(&mut self, accessed: AccessedBytes) -> u64 {
+    pub(super) fn add_waiter(&mut self, accessed: AccessedBytes) -> u64 {
         self.count += 1;
         self.last_ticket += 1;
         self.queue.push(Waiter { ticket: self.last_ticket, accessed, latches: Latches::default() });
@@ -122,76 +125,16 @@ impl HostAccesses {
     }
 
     /// True when no earlier access conflicts with the access `ticket`.
-    fn is_next(&self, ticket: u64, accessed: &AccessedBytes) -> bool {
+    pub(super) fn is_next(&self, ticket: u64, accessed: &AccessedBytes) -> bool {
         let mut before = self.queue.iter().take_while(|queued| queued.ticket < ticket);
         !self.conflict_with(accessed.writes)
             && !before.any(|queued| queued.accessed.conflicts(accessed))
     }
 
-    fn remove_waiter(&mut self, ticket: u64) -> Latches {
+    pub(super) fn remove_waiter(&mut self, ticket: u64) -> Latches {
         let index = self.queue.iter().position(|queued| queued.ticket == ticket);
         self.count -= 1;
         self.queue.remove(index.expect("it is removed once")).latches
-    }
-}
-
-/// A host access, counted or queued. Later conflicting uses wait until the access is dropped.
-#[derive(Debug)]
-pub(super) struct HostAccess<'a> {
-    allocation: &'a Allocation,
-    accessed: AccessedBytes,
-    /// The number of the access in the order of the queue; 0 for a counted access.
-    ticket: u64,
-    /// Keeps the memory allocated; dropped after the queue entry.
-    _access: Access<'a>,
-}
-
-impl Allocation {
-    /// Begins a host access. On a conflict the access is queued, and the result lists the uses that
-    /// the access must wait for. Conflicting accesses that begin later wait for this access.
-    pub(super) fn enter_host(
-        &self,
-        accessed: AccessedBytes,
-    ) -> Result<(HostAccess<'_>, Option<Vec<Use>>), Refusal> {
-        let mut state = self.lock().ok_or(Refusal::Released)?;
-        let host_accesses = &state.host_accesses;
-        let meets_access = host_accesses.has_any()
-            && (host_accesses.announced > 0
-                || host_accesses.conflict_with(accessed.writes)
-                || host_accesses.has_waiter_before(&accessed));
-        let has_conflict = meets_access || self.conflicts(&state, None, &accessed).next().is_some();
-        let uses = has_conflict.then(|| self.uses_in(&state));
-        let ticket = if has_conflict {
-            state.host_accesses.add_waiter(accessed.clone())
-        } else {
-            state.host_accesses.enter(accessed.writes);
-            0
-        };
-        let access = self.access_in(&mut state);
-        Ok((HostAccess { allocation: self, accessed, ticket, _access: access }, uses))
-    }
-}
-
-impl HostAccess<'_> {
-    /// True when every earlier host access that conflicts with this one has ended.
-    pub(super) fn is_next(&self) -> bool {
-        self.ticket == 0
-            || self.allocation.state.lock().host_accesses.is_next(self.ticket, &self.accessed)
-    }
-}
-
-impl Drop for HostAccess<'_> {
-    fn drop(&mut self) {
-        let mut state = self.allocation.state.lock();
-        if self.ticket == 0 {
-            return state.host_accesses.leave(self.accessed.writes);
-        }
-        let latches = state.host_accesses.remove_waiter(self.ticket);
-        drop(state); // before streams resume: a latch may hold the last reference to a stream
-        for latch in latches.into_values() {
-            // Contains panics: a backend that panics for one stream must not stop the other wakes.
-            drop_quietly(|| latch::open(&latch, Ok(())));
-        }
     }
 }
 

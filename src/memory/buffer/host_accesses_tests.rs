@@ -7,7 +7,7 @@ use crate::base::device::Device;
 use crate::base::error::{Error, MemoryError};
 use crate::engine::stream::{Completion, Stream};
 use crate::memory::buffer::Buffer;
-use crate::memory::buffer::host_accesses::HostAccess;
+use crate::memory::buffer::host::HostAccess;
 use crate::memory::buffer::uses::AccessedBytes;
 use crate::runtime::Runtime;
 

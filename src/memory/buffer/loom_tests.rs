@@ -3,7 +3,7 @@
 use loom::thread;
 
 use crate::base::sync::models::{EVERY, model_without_fences};
-use crate::memory::buffer::allocation::{Counted, LastHandle, OnLastHandle};
+use crate::memory::buffer::counted::{Counted, LastHandle, OnLastHandle};
 
 struct Value;
 

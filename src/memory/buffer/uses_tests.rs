@@ -70,7 +70,7 @@ fn a_marked_use_conflicts_by_its_bytes_and_its_access() {
     let conflict_of = |said: Option<bool>, bytes: Range<usize>, writes: bool| {
         let fresh = buffer(&runtime);
         let view = fresh.slice(part.bytes()).unwrap();
-        fresh.access().unwrap().record_use(stream.core(), Task::marker(5), &view, said);
+        fresh.access().unwrap().record_use(stream.core(), Task::marker(5), view.bytes(), said);
         let uses = fresh.allocation().uses();
         uses[0].last.conflict(&AccessedBytes::new(bytes, writes)).ticket
     };
@@ -93,7 +93,12 @@ fn an_empty_use_conflicts_with_no_bytes() {
     let (stream, fresh) = (stream(&runtime), buffer(&runtime));
     for (ticket, range) in [(5, 0..10), (6, 50..50)] {
         let view = fresh.slice(range).unwrap();
-        fresh.access().unwrap().record_use(stream.core(), Task::marker(ticket), &view, Some(true));
+        fresh.access().unwrap().record_use(
+            stream.core(),
+            Task::marker(ticket),
+            view.bytes(),
+            Some(true),
+        );
     }
     let uses = fresh.allocation().uses();
     for (bytes, ticket) in [(5..5, 0), (20..30, 0), (10..64, 0), (9..10, 6)] {

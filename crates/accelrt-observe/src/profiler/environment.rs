@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use accelrt::Runtime;
-use accelrt::internal::{LockRank, Mutex, ProcessHooks, process_hooks, report};
+use accelrt::internal::{LockRank, Mutex, ProcessHooks, register_process_hooks, report_line};
 
 use crate::output_file;
 use crate::profiler::Profile;
@@ -48,7 +48,7 @@ pub fn watch_environment() {
 #[doc(hidden)]
 pub fn watch_environment_with(begin_captures: BeginCaptures) {
     BEGIN_CAPTURES.get_or_init(|| {
-        process_hooks::register(ProcessHooks { begin, end, ..ProcessHooks::default() });
+        register_process_hooks(ProcessHooks { begin, end, ..ProcessHooks::default() });
         begin_captures
     });
 }
@@ -57,7 +57,7 @@ fn begin(runtime: &Runtime) {
     let Some(file) = runtime.config().profile.clone() else { return };
     let captures = BEGIN_CAPTURES.get().map(|begin_captures| begin_captures()).unwrap_or_default();
     if let Err(refusal) = output_file::check(Path::new(&file)) {
-        report::line(&format!("the profile cannot be written to {file}: {refusal}"));
+        report_line(&format!("the profile cannot be written to {file}: {refusal}"));
     }
     let profile = Profile::start(runtime);
     let earlier = PROFILE.lock().replace(Running { profile, file, captures });

@@ -11,10 +11,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use accelrt::backend::contract::Address;
 use accelrt::internal::order_watch::Told;
 use accelrt::internal::{
-    Checked, Class, Command, CopyAddress as Address, Details, MemoryAccess, NextUses,
-    OperationKind, Place, TaskContext, UsedBytes, order_watch,
+    Checked, Class, Command, Details, MemoryAccess, NextUses, OperationKind, Place, TaskContext,
+    UsedBytes, order_watch,
 };
 use accelrt::{Buffer, Config, Device, FfiCall, Runtime, Stream};
 

@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use accelrt::internal::{Interrupt, Origin, fork, thread_hints};
+use accelrt::internal::{Interrupt, Origin, fork};
 use accelrt::{Buffer, Device, Result, Runtime};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
@@ -385,7 +385,7 @@ fn empty_now(
     if device.is_none() && alignment.is_none() {
         drop_parked(py);
         task_contexts::apply();
-        if let Some(buffer) = thread_hints::empty(bytes, None).or_raise()? {
+        if let Some(buffer) = Buffer::hinted(bytes, None).or_raise()? {
             return Ok(PyBuffer { state: BufferState::new(buffer) });
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use accelrt::Buffer;
-use accelrt::internal::thread_hints;
+use accelrt::internal::forget_hints;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
@@ -149,6 +149,6 @@ pub(crate) fn is_inference_mode() -> bool {
 #[pyfunction]
 pub(crate) fn exchange_inference_mode(is_enabled: bool) -> bool {
     // Clears the hints, which create buffers with a version and do not check the mode.
-    thread_hints::forget();
+    forget_hints();
     IS_INFERENCE_MODE.replace(is_enabled)
 }

@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 
 use accelrt::allocator::snapshot::TraceAction;
 use accelrt::internal::{
-    AllocationContext, KnownBlock, LockRank, Moment, Mutex, config, fork, report,
+    AllocationContext, KnownBlock, LockRank, Moment, Mutex, config, fork, report_line,
 };
 use accelrt::{CachingAllocator, Device, DeviceKind, Error, MemoryError, Runtime};
 use accelrt_observe::internal::output_file;
@@ -149,7 +149,7 @@ pub(crate) fn watch_environment() {
 pub(crate) fn begin_by_environment(runtime: &Runtime) {
     let Some(file) = runtime.config().memory_history.clone() else { return };
     if let Err(refusal) = output_file::check(Path::new(&file)) {
-        report::line(&format!("the memory history cannot be written to {file}: {refusal}"));
+        report_line(&format!("the memory history cannot be written to {file}: {refusal}"));
     }
     begin(runtime, Contexts::All, USUAL_ENTRIES, false, true, Vec::new());
     runtime.add_oom_observer(move |error| {

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::hash::{Hash, Hasher};
 
-use accelrt::internal::{NameId, thread_hints};
+use accelrt::internal::{NameId, forget_hints};
 use accelrt::{Device, DeviceKind, MemPool, Result, Runtime, Stream};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -88,7 +88,7 @@ impl Context {
         let exchange = |device: Result<Device>| runtime.exchange_device(device?);
         let previous_device = self.device().map(exchange).transpose()?;
         let entered = Entered { context: self, previous_device, previous_stream };
-        thread_hints::forget(); // entering a kind alone would not clear the hints
+        forget_hints(); // entering a kind alone would not clear the hints
         ENTERED.with_borrow_mut(|stack| stack.push(entered));
         Ok(())
     }
@@ -96,7 +96,7 @@ impl Context {
     /// Leaves the innermost `with` of this device, stream, pool or tag: of the asyncio task that
     /// runs, else of this thread.
     pub(crate) fn exit(&self, py: Python<'_>) -> PyResult<()> {
-        thread_hints::forget();
+        forget_hints();
         if task_contexts::exit(py, self)? {
             return Ok(());
         }
