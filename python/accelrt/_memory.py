@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from accelrt import _core
 from accelrt._memory_summary import summary
 
@@ -324,3 +326,13 @@ class use_mem_pool:  # noqa: N801  torch's name
 
     def __exit__(self, *_raised: object) -> None:
         self._pool.exit()
+
+
+def fraction_of(nbytes: int, total_bytes: int) -> float:
+    """Return the memory fraction that limits a device of `total_bytes` to `nbytes`; at most 1.
+
+    The quotient alone may be a little too low: the limit, rounded down, then is a byte less.
+    """
+    fraction = min(nbytes / total_bytes, 1.0)
+    is_short = int(fraction * total_bytes) < nbytes
+    return math.nextafter(fraction, 1.0) if is_short else fraction

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import accelrt
+from accelrt._memory import fraction_of
 from accelrt.dask import DeviceStore
 from processes import LIMIT_SECONDS
 
@@ -30,7 +31,7 @@ def limited(index: int) -> Iterator[None]:
     accelrt.cpu.synchronize(index)
     accelrt.cpu.empty_cache()
     total = accelrt.cpu.mem_get_info(index)[1]
-    accelrt.cpu.set_per_process_memory_fraction(3 * VALUE_BYTES / total, index)
+    accelrt.cpu.set_per_process_memory_fraction(fraction_of(3 * VALUE_BYTES, total), index)
     yield
     accelrt.cpu.set_per_process_memory_fraction(1.0, index)
 

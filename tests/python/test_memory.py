@@ -12,8 +12,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import accelrt
+from accelrt._memory import fraction_of
 from gates import Gate
 from kinds import KIND, host_cores
 from processes import output_of, run
@@ -334,6 +337,15 @@ def test_what_an_observer_raises_is_unraisable(monkeypatch: pytest.MonkeyPatch) 
     handle.remove()
     handle.remove()
     assert [str(error) for error in raised] == ["observed"]
+
+
+@given(total=st.integers(1 << 20, 1 << 42), data=st.data())
+def test_the_fraction_of_a_size_limits_memory_to_that_size(
+    total: int, data: st.DataObject
+) -> None:
+    nbytes = data.draw(st.integers(0, total))
+    assert int(fraction_of(nbytes, total) * total) == nbytes
+    assert fraction_of(total + nbytes, total) == 1.0
 
 
 def test_wrong_arguments_are_refused() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import accelrt
+from accelrt._memory import fraction_of
 from kinds import KIND, module
 
 MIB = 1 << 20
@@ -28,7 +29,7 @@ def store() -> Iterator[list[accelrt.Buffer]]:
     accelrt.accelerator.empty_cache()
     used = accelrt.accelerator.memory_reserved()
     total = accelrt.accelerator.get_memory_info()[1]
-    fraction = (used + PIECES * PIECE) / total
+    fraction = fraction_of(used + PIECES * PIECE, total)
     accelrt.accelerator.set_per_process_memory_fraction(fraction)
     yield [accelrt.empty(PIECE) for _ in range(PIECES)]
     accelrt.accelerator.set_per_process_memory_fraction(1.0)

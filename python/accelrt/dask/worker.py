@@ -21,6 +21,7 @@ from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccess
 
 import accelrt
 from accelrt._failures import causes, fade_logged
+from accelrt._memory import fraction_of
 from accelrt.dask.failures import (
     DefaultStream,
     add_failures,
@@ -87,7 +88,7 @@ def dask_setup(worker: Worker) -> None:
     module = accelrt.get_device_module(device)
     total = module.mem_get_info(device)[1]
     if (limit := dask.config.get(DEVICE_MEMORY, None)) is not None:
-        module.set_per_process_memory_fraction(min(parse_bytes(limit) / total, 1.0), device)
+        module.set_per_process_memory_fraction(fraction_of(parse_bytes(limit), total), device)
     manager = worker.memory_manager
     store = DeviceStore(
         worker.local_directory, device, host_limit=_host_limit(worker), max_spill=manager.max_spill

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import accelrt
+from accelrt._memory import fraction_of
 from accelrt.cli.bench.measure import Figure, in_turns, once, optional, row
 from accelrt.cli.bench.measurement import Measurement
 
@@ -73,8 +74,8 @@ def _left_ms() -> float:
 
     module, whole = accelrt.cpu, _VALUES * _VALUE_BYTES
     module.empty_cache()
-    fraction = (module.memory_reserved() + whole) / module.mem_get_info()[1]
-    module.set_per_process_memory_fraction(fraction)
+    limit, total = module.memory_reserved() + whole, module.mem_get_info()[1]
+    module.set_per_process_memory_fraction(fraction_of(limit, total))
     with tempfile.TemporaryDirectory() as folder:
         store = DeviceStore(folder, accelrt.device("cpu:0"), host_limit=2 * whole)
         try:
