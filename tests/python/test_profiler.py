@@ -204,6 +204,21 @@ def test_a_wait_and_what_it_waited_for_are_told(tmp_path: Path) -> None:
         assert slice_["ts"] <= arrow["ts"] <= slice_["ts"] + slice_["dur"] + 0.001
 
 
+@pytest.mark.parametrize("method", ["result", "exception"])
+def test_wait_for_the_outcome_of_a_callable_is_told(method: str) -> None:
+    gate, stream = threading.Event(), accelrt.Stream(dedicated=True)
+    with profiler.profile() as recorded:
+        call = stream.launch_host(gate.wait)
+        with pytest.raises(TimeoutError):
+            getattr(call, method)(timeout=0.01)
+        gate.set()
+        stream.synchronize()
+        getattr(call, method)()  # it is over: no wait
+    waits = [it for it in recorded.longest_waits() if it.waiter.startswith("thread")]
+    of_call = [it for it in waits if it.stream_id == stream.stream_id and it.ms >= 10]
+    assert len(of_call) == 1, waits
+
+
 def test_a_trace_has_tracks_tasks_and_arrows_from_their_enqueues(tmp_path: Path) -> None:
     def run(stream: accelrt.Stream) -> None:
         with profiler.record_function('a "range"'), stream:

@@ -9,9 +9,13 @@ use std::sync::mpsc::channel;
 
 use crate::backend::contract::Backend;
 use crate::base::device::{Device, DeviceKind};
+use crate::base::error::{Error, RuntimeError};
 use crate::engine::log::collector::{Keeps, Wants};
 use crate::engine::log::process::{ProcessSubscription, subscribe};
 use crate::engine::log::record::{LogRecord, OperationKind, RecordKind};
+use crate::engine::stream::enqueue::Always;
+use crate::engine::stream::internal::EmptyTask;
+use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::lifecycle::TaskWatch;
 use crate::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::null::{CompletionMode, NullBackend, NullConfig};
@@ -130,6 +134,28 @@ fn a_thread_that_waits_tells_whether_it_helped_or_slept() {
     assert!(wait.ticket > 1 && wait.start < wait.end);
     let thread = told.about(&helped, RecordKind::EndedByHelper)[0].thread;
     assert_eq!(wait.thread, thread, "this thread");
+}
+
+#[test]
+fn interrupted_wait_at_task_limit_is_told() {
+    let config = Config::builder().cpu_threads(1).stream_task_limit(64).build().unwrap();
+    let runtime = Runtime::new(config).unwrap();
+    let stream = runtime.stream(Device::cpu(0)).unwrap();
+    let mut told = Told::of(&runtime);
+    let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
+    let task = move || {
+        enter.send(()).unwrap();
+        opened.recv().unwrap_or_default();
+    };
+    stream.enqueue(task).unwrap();
+    entered.recv().unwrap(); // a worker executes the task: this thread does not help
+    for _ in 0..64 {
+        stream.core().enqueue(EmptyTask, Always);
+    }
+    let waited = stream.core().wait_below_limit(&mut Interrupt::by(&mut || true));
+    assert!(matches!(waited, Err(Error::Runtime(RuntimeError::Interrupted))), "{waited:?}");
+    assert_eq!(told.about(&stream, RecordKind::Slept).len(), 1);
+    drop(open);
 }
 
 fn null_runtime(completion: CompletionMode) -> (Arc<NullBackend>, Runtime, Stream) {

@@ -134,6 +134,15 @@ impl StreamCore {
         }
     }
 
+    /// Calls `wait`, which blocks this thread until the task `ticket` has an outcome, and writes a
+    /// record of the wait.
+    pub fn record_wait<R>(&self, ticket: u64, wait: impl FnOnce() -> R) -> R {
+        let start = self.wait_start();
+        let outcome = wait();
+        self.log_wait(RecordKind::Slept, ticket, start);
+        outcome
+    }
+
     #[inline]
     fn record(&self, kind: RecordKind, operation: OperationKind, ticket: u64) -> LogRecord {
         LogRecord {

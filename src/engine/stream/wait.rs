@@ -271,19 +271,23 @@ impl StreamCore {
     fn throttle_until(self: &Arc<Self>, enough: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let (mut last_check, start) = (Instant::now(), self.wait_start());
         let mut has_slept = false;
-        while self.progress.retired() < enough {
-            self.lifecycle.check()?;
-            if self.help(enough, interrupt)? || self.follow_schedule(enough, interrupt)? {
-                break;
+        let mut wait = || {
+            while self.progress.retired() < enough {
+                self.lifecycle.check()?;
+                if self.help(enough, interrupt)? || self.follow_schedule(enough, interrupt)? {
+                    break;
+                }
+                has_slept = true;
+                park(Some(THROTTLE_PERIOD));
+                interrupt.check(&mut last_check)?;
             }
-            has_slept = true;
-            park(Some(THROTTLE_PERIOD));
-            interrupt.check(&mut last_check)?;
-        }
+            Ok(())
+        };
+        let waited = wait();
         if has_slept {
             self.log_wait(RecordKind::Slept, enough, start);
         }
-        Ok(())
+        waited
     }
 }
 

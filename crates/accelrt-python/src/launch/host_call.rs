@@ -5,8 +5,8 @@ use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use accelrt::internal::{
-    Interrupt, Lifecycle, LockRank, Mutex, OperationKind, Sleeper, error, fork, longest_park, park,
-    skipped_by, while_blocked,
+    Interrupt, Lifecycle, LockRank, Mutex, OperationKind, Sleeper, StreamCore, error, fork,
+    longest_park, park, skipped_by, while_blocked,
 };
 use accelrt::{FailureCause, Stream, StreamFailure};
 use pyo3::exceptions::PyRuntimeError;
@@ -129,10 +129,16 @@ impl Shared {
         }
     }
 
-    /// Blocks until the outcome is stored. Executes no task meanwhile, but for a schedule.
-    fn wait(&self, stream_key: u64, interrupt: &mut Interrupt<'_>) -> error::Result<()> {
+    /// Blocks until the outcome of the task `ticket` is stored. Executes no task meanwhile, but for
+    /// a schedule.
+    fn wait(
+        &self,
+        stream: &StreamCore,
+        ticket: u64,
+        interrupt: &mut Interrupt<'_>,
+    ) -> error::Result<()> {
         if let Some(scheduler) = scheduled().and_then(Lifecycle::scheduler) {
-            return scheduler.follow(stream_key, &|| self.is_done(), interrupt);
+            return scheduler.follow(stream.key(), &|| self.is_done(), interrupt);
         }
         let sleeper = Sleeper::new();
         let waker = Waker::from(Arc::clone(&sleeper));
@@ -140,14 +146,15 @@ impl Shared {
             return Ok(());
         }
         let (mut last_check, mut outcome) = (Instant::now(), Ok(()));
-        while_blocked(|| {
+        let sleep = || {
             while outcome.is_ok() && !sleeper.is_woken() {
                 park(interrupt.longest_sleep(longest_park()));
                 if !sleeper.is_woken() {
                     outcome = interrupt.check(&mut last_check);
                 }
             }
-        });
+        };
+        stream.record_wait(ticket, || while_blocked(sleep));
         self.withdraw(&waker);
         outcome
     }
@@ -226,8 +233,8 @@ impl PyHostCall {
             drop_parked(py);
         } else {
             without_gil(py, is_done, |is_interrupted| {
-                let key = self.stream.core().key();
-                self.shared.wait(key, &mut Interrupt::by(is_interrupted).or_after(timeout))
+                let interrupt = &mut Interrupt::by(is_interrupted).or_after(timeout);
+                self.shared.wait(self.stream.core(), self.ticket, interrupt)
             })?;
         }
         Ok(self.outcome(py))
