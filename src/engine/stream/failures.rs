@@ -400,7 +400,8 @@ impl Failures {
         let Log { ranges, num_forgotten, without_details, .. } = log;
         for range in surplus(ranges, Phase::SetAside) {
             range.phase = Phase::Synchronized;
-            *num_forgotten += u64::from(!range.error.is_raised());
+            let is_missed = !range.error.is_raised() && !range.error.is_cancellation();
+            *num_forgotten += u64::from(is_missed);
         }
         surplus(ranges, Phase::Received).for_each(|range| range.phase = Phase::Synchronized);
         // SeqCst: read after `has_entries` was stored in `open`; partner: `release_cleared`.

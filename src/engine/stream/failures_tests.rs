@@ -114,6 +114,18 @@ fn set_aside_errors_are_bounded_and_counted() {
 }
 
 #[test]
+fn cancellations_that_surplus_drops_are_not_counted() {
+    let failures = Failures::new();
+    for ticket in (1..200).step_by(10) {
+        let error = StreamFailure::new(Device::cpu(0), 0, None, FailureCause::Cancelled);
+        assert!(failures.open(ticket, &error));
+        failures.reissue(ticket + 5);
+    }
+    let UnraisedErrors { errors, num_forgotten } = failures.unraised();
+    assert_eq!((errors.len(), num_forgotten), (0, 0));
+}
+
+#[test]
 fn surplus_errors_lose_cause_and_keep_range() {
     let failures = Failures::new();
     failures.retain_cleared();
