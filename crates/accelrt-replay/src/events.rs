@@ -4,9 +4,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use accelrt::{CachingAllocator, Error};
-
-use crate::replay::Replay;
+use accelrt::Error;
 
 /// An event of a recorded program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,24 +23,6 @@ pub enum Operation {
         /// The number of the request.
         id: u64,
     },
-}
-
-/// The figures of a replay.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct ReplayFigures {
-    /// The number of events replayed: all, or those before the one that failed.
-    pub events: usize,
-    /// The peak of the requested bytes in use.
-    pub peak_live_bytes: usize,
-    /// The peak of the bytes reserved from the device.
-    pub peak_reserved_bytes: usize,
-    /// The number of maps and moves of pages.
-    pub page_operations: u64,
-    /// The mean time of an event, in nanoseconds.
-    pub ns_per_event: f64,
-    /// The index of the event whose request ran out of memory.
-    pub failed_at: Option<usize>,
 }
 
 /// Takes a batch of events; breaks when it needs no more.
@@ -67,34 +47,6 @@ impl Events for [Operation] {
         }
         Ok(())
     }
-}
-
-/// Replays a trace to its end, or to a request that runs out of memory. The events behind that are
-/// checked if `checks_all`, and not visited otherwise.
-///
-/// ```
-/// use accelrt::AllocatorConfig;
-/// use accelrt_replay::{Accounting, Operation};
-/// use accelrt_replay::replay_all;
-///
-/// let (config, capacity_bytes) = (AllocatorConfig::default(), 1 << 30);
-/// let accounting = Accounting { config, capacity_bytes, granularity_bytes: 2 << 20 };
-/// let events = [Operation::Allocate { id: 7, bytes: 3 << 20, stream: 0 }];
-/// let figures = replay_all(&accounting.allocator()?, &events[..], true)?;
-/// assert_eq!((figures.events, figures.peak_reserved_bytes), (1, 4 << 20));
-/// # Ok::<(), accelrt_replay::TraceError>(())
-/// ```
-pub fn replay_all(
-    allocator: &CachingAllocator,
-    events: &(impl Events + ?Sized),
-    checks_all: bool,
-) -> Result<ReplayFigures, TraceError> {
-    let mut replay = Replay::new(allocator);
-    events.visit(&mut |batch| {
-        let goes_on = replay.run(batch)? || checks_all;
-        Ok(if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-    })?;
-    Ok(replay.finish())
 }
 
 /// Why a pass over a trace ended early.

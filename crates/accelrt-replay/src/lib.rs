@@ -43,10 +43,10 @@ mod numbers;
 mod seed;
 
 pub use check::{Agreement, check};
-pub use events::{Events, Operation, ReplayFigures, TraceError, Visitor, replay_all};
+pub use events::{Events, Operation, TraceError, Visitor};
 pub use minimum::{Minimum, minimum};
 pub use recorded::{FailedRequest, failed_request, operations};
-pub use replay::{Accounting, Places, Replay, Step, replay};
+pub use replay::{Accounting, Places, Replay, ReplayFigures, Step, replay, replay_all};
 pub use rewind::rewind;
 pub use survey::{Survey, Timeline, TimelinePoint, survey, timeline};
 pub use table::EventTable;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::events::{Events, ReplayFigures, TraceError, replay_all};
-use crate::replay::Accounting;
+use crate::events::{Events, TraceError};
+use crate::replay::{Accounting, ReplayFigures, replay_all};
 
 /// The smallest capacity on which a trace completes, and what it was found by.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, BuildHasherDefault};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use accelrt::allocator::{Allocated, AllocatorConfig, CachingAllocator, Request, Statistics};
@@ -11,7 +12,7 @@ use accelrt::size::to_usize;
 use accelrt::{ConfigError, Device, DeviceKind, Error, MemoryError, Result};
 use accelrt_testing::null::{NullBackend, NullConfig};
 
-use crate::events::{Operation, ReplayFigures};
+use crate::events::{Events, Operation, TraceError};
 
 /// An allocator's settings and its device, which has numbers in place of memory.
 ///
@@ -56,6 +57,24 @@ impl Accounting {
     }
 }
 
+/// The figures of a replay.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct ReplayFigures {
+    /// The number of events replayed: all, or those before the one that failed.
+    pub events: usize,
+    /// The peak of the requested bytes in use.
+    pub peak_live_bytes: usize,
+    /// The peak of the bytes reserved from the device.
+    pub peak_reserved_bytes: usize,
+    /// The number of maps and moves of pages.
+    pub page_operations: u64,
+    /// The mean time of an event, in nanoseconds.
+    pub ns_per_event: f64,
+    /// The index of the event whose request ran out of memory.
+    pub failed_at: Option<usize>,
+}
+
 /// Replays events to the end, or to a request that runs out of memory, and frees what is in use
 /// then. Resets the allocator's peaks first.
 ///
@@ -76,6 +95,34 @@ impl Accounting {
 pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<ReplayFigures> {
     let mut replay = Replay::new(allocator);
     replay.run(events)?;
+    Ok(replay.finish())
+}
+
+/// Replays a trace to its end, or to a request that runs out of memory. The events behind that are
+/// checked if `checks_all`, and not visited otherwise.
+///
+/// ```
+/// use accelrt::AllocatorConfig;
+/// use accelrt_replay::{Accounting, Operation};
+/// use accelrt_replay::replay_all;
+///
+/// let (config, capacity_bytes) = (AllocatorConfig::default(), 1 << 30);
+/// let accounting = Accounting { config, capacity_bytes, granularity_bytes: 2 << 20 };
+/// let events = [Operation::Allocate { id: 7, bytes: 3 << 20, stream: 0 }];
+/// let figures = replay_all(&accounting.allocator()?, &events[..], true)?;
+/// assert_eq!((figures.events, figures.peak_reserved_bytes), (1, 4 << 20));
+/// # Ok::<(), accelrt_replay::TraceError>(())
+/// ```
+pub fn replay_all(
+    allocator: &CachingAllocator,
+    events: &(impl Events + ?Sized),
+    checks_all: bool,
+) -> Result<ReplayFigures, TraceError> {
+    let mut replay = Replay::new(allocator);
+    events.visit(&mut |batch| {
+        let goes_on = replay.run(batch)? || checks_all;
+        Ok(if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })?;
     Ok(replay.finish())
 }
 

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use accelrt::CachingAllocator;
 use accelrt::size::{MIB, to_usize};
 
-use crate::events::{Events, Operation, ReplayFigures, TraceError};
-use crate::replay::{Places, Replay, Step};
+use crate::events::{Events, Operation, TraceError};
+use crate::replay::{Places, Replay, ReplayFigures, Step};
 
 /// Sizes are counted in MiB up to this number of them; larger ones count there.
 const MOST_MIB: usize = 1 << 16;
