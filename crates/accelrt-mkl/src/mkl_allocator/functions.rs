@@ -1,4 +1,4 @@
-//! The memory functions registered with oneMKL: each dispatches to an allocator.
+//! The allocators behind oneMKL, and the registered memory functions, which dispatch to them.
 //!
 //! oneMKL reads its pointers once, so these functions stay registered when the current allocator
 //! changes. An allocation goes to the current allocator, a free to the allocator that owns the
@@ -11,12 +11,23 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use accelrt::Result;
 use accelrt::internal::dylib::Library;
+use accelrt::{Error, IntegrationError, Result};
 
 use crate::host_heap;
 use crate::host_heap::{Functions, is_ours};
-use crate::mkl_allocator::MklAllocator;
+
+/// The allocator behind oneMKL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum MklAllocator {
+    /// The functions that oneMKL used before: the C library's, unless the program set others.
+    System,
+    /// The host heap, whose memory is pinned.
+    Accelrt,
+    /// mimalloc, which the first registration loads by its library name.
+    Mimalloc,
+}
 
 /// The current `MklAllocator`. Relaxed, here and below: a concurrent call may use either allocator.
 static CURRENT: AtomicUsize = AtomicUsize::new(MklAllocator::System as usize);
@@ -39,6 +50,19 @@ pub(super) fn registered_functions() -> [*mut c_void; 4] {
 }
 
 impl MklAllocator {
+    /// All allocators.
+    pub const ALL: [Self; 3] = [Self::Accelrt, Self::Mimalloc, Self::System];
+
+    /// The name in settings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Accelrt => "accelrt",
+            Self::Mimalloc => "mimalloc",
+        }
+    }
+
     /// The functions that oneMKL uses now.
     pub fn current() -> Self {
         match CURRENT.load(Ordering::Relaxed) {
@@ -46,6 +70,10 @@ impl MklAllocator {
             1 => Self::Accelrt,
             _ => Self::Mimalloc,
         }
+    }
+
+    pub(super) fn refused(self, reason: String) -> Error {
+        Error::Integration(IntegrationError::MklAllocator { allocator: self.name(), reason })
     }
 }
 

@@ -1,6 +1,6 @@
 //! L3, oneMKL's memory: selects the allocator, and verifies by a probe that oneMKL uses it.
 //!
-//! * `functions`: the registered functions
+//! * `functions`: the allocators, and the functions registered for them
 //! * `library`: oneMKL's pointers to these functions, and the probe
 
 mod functions;
@@ -11,36 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use accelrt::internal::fork;
 use accelrt::{Error, IntegrationError, Result};
+pub use functions::MklAllocator;
 use library::{Pointers, Probe};
 
 use crate::verbose::VerboseLibrary;
 
-/// The allocator behind oneMKL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum MklAllocator {
-    /// The functions that oneMKL used before: the C library's, unless the program set others.
-    System,
-    /// The host heap, whose memory is pinned.
-    Accelrt,
-    /// mimalloc, which the first registration loads by its library name.
-    Mimalloc,
-}
-
 impl MklAllocator {
-    /// All allocators.
-    pub const ALL: [Self; 3] = [Self::Accelrt, Self::Mimalloc, Self::System];
-
-    /// The name in settings.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::System => "system",
-            Self::Accelrt => "accelrt",
-            Self::Mimalloc => "mimalloc",
-        }
-    }
-
     /// Makes this the current allocator of every oneMKL in the process and returns the previous
     /// one. Loads a oneMKL if the process has none. Each oneMKL then multiplies two matrices as a
     /// probe. A oneMKL that has already read its pointers does not use the allocator. In this case
@@ -97,10 +73,6 @@ impl MklAllocator {
             IS_REGISTERED.store(true, Ordering::Relaxed);
         }
         proven.map(|()| previous)
-    }
-
-    fn refused(self, reason: String) -> Error {
-        Error::Integration(IntegrationError::MklAllocator { allocator: self.name(), reason })
     }
 }
 
