@@ -134,12 +134,7 @@ impl XpuKernel {
         infos.map(|info| Ok(parameter(info?))).collect()
     }
 
-    pub(crate) fn enqueue(
-        &self,
-        queue: Queue,
-        arguments: &[LaunchArgument],
-        size: &LaunchSize,
-    ) -> CallResult {
+    fn enqueue(&self, queue: Queue, arguments: &[LaunchArgument], size: &LaunchSize) -> CallResult {
         let object = self.object.lock();
         for (index, argument) in (0..).zip(arguments) {
             self.compiler.set_argument(self.set_mem_pointer, *object, index, argument)?;
@@ -227,7 +222,8 @@ unsafe impl Kernels for XpuBackend {
         let stream = unsafe { Self::usable_stream(stream) }?;
         // SAFETY: the caller upholds that the kernel is live.
         let kernel = unsafe { handle::borrow::<XpuKernel>(kernel.0) };
-        self.stream_result(&stream, stream.launch(&kernel, arguments, size))
+        let enqueued = stream.enqueue(|queue| kernel.enqueue(queue, arguments, size));
+        self.stream_result(&stream, enqueued)
     }
 
     unsafe fn kernel_release(&self, kernel: KernelHandle) -> Result<()> {

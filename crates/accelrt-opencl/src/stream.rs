@@ -3,14 +3,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use accelrt::Error;
-use accelrt::backend::contract::{LaunchArgument, LaunchSize, Turn, Work};
+use accelrt::backend::contract::{Turn, Work};
 use accelrt::internal::{LockRank, Mutex};
 use accelrt::size::to_usize;
 
 use crate::device::XpuDevice;
 use crate::driver::{CallError, CallResult};
 use crate::event;
-use crate::program::XpuKernel;
 use crate::session::Session;
 use crate::sys::{self, Event, Queue};
 
@@ -77,13 +76,9 @@ impl XpuStream {
         self.session.usm.enqueue_fill(self.queue, to, byte, bytes).map(|()| self.count())
     }
 
-    pub(crate) fn launch(
-        &self,
-        kernel: &XpuKernel,
-        arguments: &[LaunchArgument],
-        size: &LaunchSize,
-    ) -> CallResult {
-        kernel.enqueue(self.queue, arguments, size).map(|()| self.count())
+    /// Calls `enqueue`, which submits one command to the queue, and counts the command.
+    pub(crate) fn enqueue(&self, enqueue: impl FnOnce(Queue) -> CallResult) -> CallResult {
+        enqueue(self.queue).map(|()| self.count())
     }
 
     /// Makes later commands wait for `event`. [`Self::mark`] has flushed the queue of the event.
