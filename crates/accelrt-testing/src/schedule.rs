@@ -4,9 +4,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use accelrt::internal::OperationKind;
-use accelrt::{ConfigError, Error, Result, Runtime};
-
-use crate::scheduler::Scheduled;
+use accelrt::{ConfigError, Error, Result};
 
 const ALLOWED: &str = "seed:N, and strategy:random, invert, starve or pct, depth:1..1000 and \
                        steps:N of pct, durations:NS or durations:NS..NS, also of one operation, as \
@@ -122,19 +120,6 @@ impl Schedule {
     pub(crate) fn durations_of(&self, operation: OperationKind) -> &RangeInclusive<u64> {
         let own = self.by_operation.iter().rev().find(|(of, _)| *of == operation);
         own.map_or(&self.durations_ns, |(_, durations_ns)| durations_ns)
-    }
-
-    /// Lets the streams of cpu devices follow the schedule until the drop of what is returned.
-    /// First waits for all work. Fails while another schedule is followed in this process, because
-    /// the process has one clock.
-    ///
-    /// No worker thread runs tasks meanwhile. A thread that waits runs them, one after the other,
-    /// and a query such as [`Event::is_done`](accelrt::Event::is_done) runs one. If one thread
-    /// enqueues, the same seed gives the same order, times and memory offsets in every process. If
-    /// several do, each of them sees its own work in the order of the seed, but the order between
-    /// their tasks can differ.
-    pub fn start(self, runtime: &Runtime) -> Result<Scheduled> {
-        Scheduled::start(self, runtime)
     }
 }
 

@@ -185,6 +185,21 @@ pub struct Scheduled {
     _watch: TaskWatch,
 }
 
+impl Schedule {
+    /// Lets the streams of cpu devices follow the schedule until the drop of what is returned.
+    /// First waits for all work. Fails while another schedule is followed in this process, because
+    /// the process has one clock.
+    ///
+    /// No worker thread runs tasks meanwhile. A thread that waits runs them, one after the other,
+    /// and a query such as [`Event::is_done`](accelrt::Event::is_done) runs one. If one thread
+    /// enqueues, the same seed gives the same order, times and memory offsets in every process. If
+    /// several do, each of them sees its own work in the order of the seed, but the order between
+    /// their tasks can differ.
+    pub fn start(self, runtime: &Runtime) -> Result<Scheduled> {
+        Scheduled::start(self, runtime)
+    }
+}
+
 impl Scheduled {
     pub(crate) fn start(schedule: Schedule, runtime: &Runtime) -> Result<Self> {
         // Acquire: pairs with the release in the drop; the clock is this schedule's now.
