@@ -5,14 +5,35 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use accelrt::backend::contract::{
-    Address, Backend, DoneCallback, Kernels, Leftover, Mark, MemoryKind, PointerOwner,
+    Address, Backend, DoneCallback, KernelHandle, KernelParameter, Kernels, LaunchArgument,
+    LaunchSize, Leftover, Mark, MemoryKind, PointerOwner, ProgramHandle, ProgramSource,
     StreamHandle, Turn, VirtualMemory, Work,
 };
-use accelrt::{DeviceKind, DeviceProperties, MemoryInfo, PriorityRange, Result};
+use accelrt::{
+    Device, DeviceKind, DeviceProperties, Error, MemoryInfo, PriorityRange, ProgramError, Result,
+};
 
+use super::NullBackend;
 use super::device::PRIORITIES;
 use super::memory::{HostMemory, LEAST_ALIGN_BYTES, Place};
-use super::{Code, NullBackend, Timeline, driver_error};
+use super::program::Launched;
+use super::timeline::Timeline;
+
+/// Codes of this kind's driver errors.
+#[derive(Clone, Copy, Debug)]
+#[repr(i64)]
+enum Code {
+    OutOfAddresses = 1,
+    InvalidHandle = 2,
+}
+
+fn driver_error(kind: DeviceKind, call: &'static str, code: Code) -> Error {
+    let message = match code {
+        Code::OutOfAddresses => "no range of addresses is left that is long enough",
+        Code::InvalidHandle => "there is no such stream or kernel on this device",
+    };
+    Error::refused(kind, call, code as i64, message)
+}
 
 // SAFETY: no memory backs the addresses, so no code dereferences them (`has_host_addresses`). No
 // live handle is issued twice.
@@ -222,5 +243,68 @@ unsafe impl Backend for NullBackend {
         timeline.streams.finish_all();
         drop(timeline);
         self.resume_threads.shutdown(deadline)
+    }
+}
+
+// SAFETY: a launch accesses no memory; `launch` only records it.
+unsafe impl Kernels for NullBackend {
+    fn compile(
+        &self,
+        device_index: usize,
+        source: ProgramSource<'_>,
+        _options: &str,
+    ) -> Result<ProgramHandle> {
+        self.device(device_index)?;
+        let compiled = self.programs.lock().compile(device_index, source);
+        let device = Device::new(self.kind, device_index)?;
+        compiled.map_err(|log| Error::Program(ProgramError::BuildFailed { device, log }))
+    }
+
+    unsafe fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>> {
+        let programs = self.programs.lock();
+        Ok(programs.kernels_of(program).iter().map(|kernel| kernel.name.clone()).collect())
+    }
+
+    unsafe fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle> {
+        let kernel = self.programs.lock().create_kernel(program, name).map(KernelHandle);
+        kernel.ok_or_else(|| driver_error(self.kind, "kernel", Code::InvalidHandle))
+    }
+
+    unsafe fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>> {
+        Ok(self.programs.lock().kernel(kernel.0).parameters.clone())
+    }
+
+    unsafe fn launch(
+        &self,
+        kernel: KernelHandle,
+        stream: StreamHandle,
+        arguments: &[LaunchArgument],
+        size: &LaunchSize,
+    ) -> Result<()> {
+        for argument in arguments {
+            if let LaunchArgument::Memory(address) = argument
+                && address.0 != 0
+            {
+                self.check_range(*address, 1);
+            }
+        }
+        let submission = self.timeline.lock().streams.submit(stream);
+        let mut programs = self.programs.lock();
+        let found = programs.kernel(kernel.0);
+        assert_eq!(submission.device_index, found.device_index, "a stream of the kernel's device");
+        found.check(arguments);
+        let kernel = found.name.clone();
+        programs.launched.push(Launched { kernel, arguments: arguments.to_vec(), size: *size });
+        Ok(())
+    }
+
+    unsafe fn kernel_release(&self, kernel: KernelHandle) -> Result<()> {
+        self.programs.lock().release_kernel(kernel.0);
+        Ok(())
+    }
+
+    unsafe fn program_release(&self, program: ProgramHandle) -> Result<()> {
+        self.programs.lock().release_program(program);
+        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! One device of the null kind: properties, capacity and memory accounting.
+//! One device of the null kind: settings, properties, capacity and memory accounting.
 #![expect(unsafe_code, reason = "implements the contract's unsafe methods, on numbers")]
 
 use std::collections::BTreeSet;
@@ -7,11 +7,76 @@ use accelrt::backend::contract::{
     Address, MemoryKind, PagePlaces, PhysicalHandle, VirtualMemory, no_shared_memory,
 };
 use accelrt::internal::{LockRank, Mutex, out_of_memory};
-use accelrt::{Device, DeviceProperties, MemoryInfo, PriorityRange, Result};
+use accelrt::size::{GIB, MIB};
+use accelrt::{Device, DeviceKind, DeviceProperties, MemoryInfo, PriorityRange, Result};
 
-use super::memory::{Allocations, Arena, Place};
-use super::virtual_memory::Pages;
-use super::{NullConfig, ResourceCounts};
+use super::memory::{Allocations, Arena, Pages, Place, Reuse};
+use super::timeline::CompletionMode;
+
+/// Settings of a [`NullBackend`](super::NullBackend): its kind, devices and capabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent capabilities")]
+pub struct NullConfig {
+    /// The kind that the backend reports, even if the machine has no hardware of this kind.
+    pub kind: DeviceKind,
+    /// Whether the devices report that they are GPUs.
+    pub is_gpu: bool,
+    /// The number of devices, 0 to 128.
+    pub device_count: usize,
+    /// The memory of each device, shared by allocations and physical memory.
+    pub capacity_bytes: usize,
+    /// Page size of the virtual memory: a power of two of at least 64.
+    pub granularity_bytes: usize,
+    /// When the devices complete submissions.
+    pub completion: CompletionMode,
+    /// When the arenas reuse released addresses.
+    pub reuse: Reuse,
+    /// Whether the kind has a compiler and launches kernels.
+    pub has_kernels: bool,
+    /// Whether the compiler defines the macro `cl_khr_fp64`, which announces double precision.
+    pub has_fp64: bool,
+    /// Whether the devices have shared memory; without it, `allocate_shared` is unsupported.
+    pub has_shared_memory: bool,
+}
+
+impl Default for NullConfig {
+    /// One device of 16 GiB with pages of 2 MiB. It completes each submission at once.
+    fn default() -> Self {
+        Self {
+            kind: DeviceKind::NULL,
+            is_gpu: false,
+            device_count: 1,
+            capacity_bytes: 16 * GIB,
+            granularity_bytes: 2 * MIB,
+            completion: CompletionMode::AtOnce,
+            reuse: Reuse::Late,
+            has_kernels: true,
+            has_fp64: true,
+            has_shared_memory: true,
+        }
+    }
+}
+
+/// The objects and bytes of a backend that are live now: all 0 after a program without a leak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResourceCounts {
+    /// Streams, including wrapped ones.
+    pub streams: usize,
+    /// Marks, done or not.
+    pub marks: usize,
+    /// Device memory from `allocate` and `allocate_shared`.
+    pub device_bytes: usize,
+    /// Memory from `allocate_host`.
+    pub host_bytes: usize,
+    /// Address ranges from `VirtualMemory::reserve`.
+    pub reserved_bytes: usize,
+    /// Memory from `VirtualMemory::create`.
+    pub physical_bytes: usize,
+    /// Programs from `Kernels::compile`.
+    pub programs: usize,
+    /// Kernels from `Kernels::kernel`.
+    pub kernels: usize,
+}
 
 /// The null kind's stream priorities, which equal those of the xpu kind.
 pub(super) const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
@@ -215,7 +280,7 @@ unsafe impl VirtualMemory for NullDevice {
 
 #[cfg(test)]
 mod tests {
-    use accelrt::{DeviceKind, Error, MemoryError};
+    use accelrt::{Error, MemoryError};
 
     use super::*;
     use crate::trusted::TrustedPages;

@@ -10,15 +10,12 @@
 )]
 
 mod backend;
-mod config;
 mod device;
-mod event;
 mod memory;
 mod program;
-mod stream;
 #[cfg(test)]
 mod tests;
-mod virtual_memory;
+mod timeline;
 
 use std::sync::Arc;
 
@@ -26,29 +23,14 @@ use accelrt::backend::contract::{Address, StreamHandle};
 use accelrt::backend::driver::ResumeThreads;
 use accelrt::internal::{LockRank, Mutex};
 use accelrt::{Device, DeviceError, DeviceKind, Error, MAX_DEVICE_INDEX, Result};
-pub use config::{CompletionMode, MovedBytes, NullConfig, ResourceCounts, Reuse};
 use device::NullDevice;
-use event::Marks;
+pub use device::{NullConfig, ResourceCounts};
+pub use memory::Reuse;
 use memory::{HostMemory, LEAST_ALIGN_BYTES, Place};
 pub use program::Launched;
 use program::Programs;
-use stream::Streams;
-
-/// Codes of this kind's driver errors.
-#[derive(Clone, Copy, Debug)]
-#[repr(i64)]
-enum Code {
-    OutOfAddresses = 1,
-    InvalidHandle = 2,
-}
-
-fn driver_error(kind: DeviceKind, call: &'static str, code: Code) -> Error {
-    let message = match code {
-        Code::OutOfAddresses => "no range of addresses is left that is long enough",
-        Code::InvalidHandle => "there is no such stream or kernel on this device",
-    };
-    Error::refused(kind, call, code as i64, message)
-}
+pub use timeline::{CompletionMode, MovedBytes};
+use timeline::{Marks, Streams, Timeline};
 
 /// The backend of the null kind. The [module](self) describes its behaviour.
 ///
@@ -73,14 +55,6 @@ pub struct NullBackend {
     programs: Mutex<Programs>,
     has_kernels: bool,
     resume_threads: ResumeThreads,
-}
-
-#[derive(Debug)]
-struct Timeline {
-    streams: Streams,
-    marks: Marks,
-    moved: MovedBytes,
-    is_shut_down: bool,
 }
 
 impl NullBackend {

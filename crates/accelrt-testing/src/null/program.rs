@@ -3,21 +3,16 @@
 //! The compiler drops the kernels' bodies, because nothing executes them. A text without a kernel
 //! or with unbalanced braces fails to compile. A binary is the same text: the compiler discards the
 //! names and types of its parameters.
-#![expect(unsafe_code, reason = "implements the contract's unsafe methods, on numbers")]
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use accelrt::backend::contract::{
-    KernelHandle, KernelParameter, Kernels, LaunchArgument, LaunchSize, ParameterClass,
-    ProgramHandle, ProgramSource, StreamHandle,
+    KernelParameter, LaunchArgument, LaunchSize, ParameterClass, ProgramHandle, ProgramSource,
 };
 use accelrt::internal::class_of_value;
-use accelrt::{Device, Error, ProgramError, Result};
 
-use super::{Code, NullBackend, driver_error};
-
-/// A kernel launch, as [`NullBackend::launched`] reports it.
+/// A kernel launch, as [`NullBackend::launched`](super::NullBackend::launched) reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launched {
     /// The kernel's name in its program.
@@ -106,69 +101,6 @@ impl Programs {
 
     pub(super) fn release_program(&mut self, program: ProgramHandle) {
         assert!(self.compiled.remove(&program.0).is_some(), "{program:?} is no live program");
-    }
-}
-
-// SAFETY: a launch accesses no memory; `launch` only records it.
-unsafe impl Kernels for NullBackend {
-    fn compile(
-        &self,
-        device_index: usize,
-        source: ProgramSource<'_>,
-        _options: &str,
-    ) -> Result<ProgramHandle> {
-        self.device(device_index)?;
-        let compiled = self.programs.lock().compile(device_index, source);
-        let device = Device::new(self.kind, device_index)?;
-        compiled.map_err(|log| Error::Program(ProgramError::BuildFailed { device, log }))
-    }
-
-    unsafe fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>> {
-        let programs = self.programs.lock();
-        Ok(programs.kernels_of(program).iter().map(|kernel| kernel.name.clone()).collect())
-    }
-
-    unsafe fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle> {
-        let kernel = self.programs.lock().create_kernel(program, name).map(KernelHandle);
-        kernel.ok_or_else(|| driver_error(self.kind, "kernel", Code::InvalidHandle))
-    }
-
-    unsafe fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>> {
-        Ok(self.programs.lock().kernel(kernel.0).parameters.clone())
-    }
-
-    unsafe fn launch(
-        &self,
-        kernel: KernelHandle,
-        stream: StreamHandle,
-        arguments: &[LaunchArgument],
-        size: &LaunchSize,
-    ) -> Result<()> {
-        for argument in arguments {
-            if let LaunchArgument::Memory(address) = argument
-                && address.0 != 0
-            {
-                self.check_range(*address, 1);
-            }
-        }
-        let submission = self.timeline.lock().streams.submit(stream);
-        let mut programs = self.programs.lock();
-        let found = programs.kernel(kernel.0);
-        assert_eq!(submission.device_index, found.device_index, "a stream of the kernel's device");
-        found.check(arguments);
-        let kernel = found.name.clone();
-        programs.launched.push(Launched { kernel, arguments: arguments.to_vec(), size: *size });
-        Ok(())
-    }
-
-    unsafe fn kernel_release(&self, kernel: KernelHandle) -> Result<()> {
-        self.programs.lock().release_kernel(kernel.0);
-        Ok(())
-    }
-
-    unsafe fn program_release(&self, program: ProgramHandle) -> Result<()> {
-        self.programs.lock().release_program(program);
-        Ok(())
     }
 }
 

@@ -1,7 +1,8 @@
-//! Tests of the whole null kind. Each module has its own unit tests.
+//! Tests of the whole null kind, and of its virtual memory. The other files have their own.
 
-use accelrt::backend::contract::{Backend as _, ProgramSource};
+use accelrt::backend::contract::{Backend as _, PhysicalHandle, ProgramSource};
 
+use super::memory::{Arena, Pages};
 use super::*;
 use crate::trusted::Trusted;
 
@@ -78,4 +79,104 @@ fn devices_that_do_not_exist_are_named() {
     let message = small().allocate(2, 1, 64).unwrap_err().to_string();
     assert!(message.contains("null:2 does not exist"), "{message}");
     assert!(small().virtual_memory(2).is_none());
+}
+
+// Virtual memory.
+
+const GRANULE: usize = 4096;
+
+fn empty() -> (Arena, Pages) {
+    (Arena::new(Place::Device(0), Reuse::Late), Pages::new(GRANULE, 1))
+}
+
+#[test]
+fn every_step_preserves_the_invariants() {
+    // Goal: each method keeps the invariants. Method: two physical memories in one range.
+    let (mut arena, mut pages) = empty();
+    let range = pages.reserve(&mut arena, 4 * GRANULE).unwrap();
+    let (first, second) = (pages.create(GRANULE), pages.create(2 * GRANULE));
+    assert_ne!(first, second);
+    pages.map(range, first);
+    pages.map(range.offset(GRANULE), second);
+    let interior = range.offset(3 * GRANULE - 1);
+    let expected = Some((range.offset(GRANULE).0, 2 * GRANULE));
+    assert_eq!(pages.mapping_containing(interior), expected);
+    assert_eq!(pages.mapping_containing(range.offset(3 * GRANULE)), None);
+    pages.unmap(second);
+    pages.map(range.offset(2 * GRANULE), second);
+    pages.relocate(second, range.offset(GRANULE));
+    assert_eq!(pages.mapping_containing(interior), expected);
+    assert_eq!(pages.mapping_containing(range.offset(3 * GRANULE)), None);
+    assert_eq!((pages.reserved_bytes(), pages.physical_bytes()), (4 * GRANULE, 3 * GRANULE));
+    for physical in [first, second] {
+        pages.unmap(physical);
+        pages.release(physical);
+    }
+    pages.unreserve(&mut arena, range, 4 * GRANULE);
+    assert_eq!((pages.reserved_bytes(), pages.physical_bytes()), (0, 0));
+    assert_eq!(pages.create(GRANULE), PhysicalHandle(3));
+}
+
+#[test]
+fn ranges_of_small_granules_begin_where_blocks_may_begin() {
+    let (mut arena, mut pages) = (Arena::new(Place::Device(0), Reuse::Late), Pages::new(64, 1));
+    let ranges = [64, 640, 64].map(|bytes| pages.reserve(&mut arena, bytes).unwrap());
+    assert!(ranges.iter().all(|range| range.0.is_multiple_of(512)), "{ranges:x?}");
+}
+
+#[test]
+#[should_panic(expected = "is mapped at")]
+fn a_second_mapping_of_one_physical_memory_is_caught() {
+    let (mut arena, mut pages) = empty();
+    let range = pages.reserve(&mut arena, 2 * GRANULE).unwrap();
+    let physical = pages.create(GRANULE);
+    pages.map(range, physical);
+    pages.map(range.offset(GRANULE), physical);
+}
+
+#[test]
+#[should_panic(expected = "something is mapped at")]
+fn a_mapping_over_another_is_caught() {
+    let (mut arena, mut pages) = empty();
+    let range = pages.reserve(&mut arena, 4 * GRANULE).unwrap();
+    let (long, short) = (pages.create(2 * GRANULE), pages.create(GRANULE));
+    pages.map(range, long);
+    pages.map(range.offset(GRANULE), short);
+}
+
+#[test]
+#[should_panic(expected = "not inside a reserved range")]
+fn a_mapping_past_the_end_is_caught() {
+    let (mut arena, mut pages) = empty();
+    let range = pages.reserve(&mut arena, GRANULE).unwrap();
+    let physical = pages.create(2 * GRANULE);
+    pages.map(range, physical);
+}
+
+#[test]
+#[should_panic(expected = "is not mapped")]
+fn an_unmap_of_unmapped_memory_panics() {
+    let (_, mut pages) = empty();
+    let physical = pages.create(GRANULE);
+    pages.unmap(physical);
+}
+
+#[test]
+#[should_panic(expected = "something is mapped in")]
+fn an_unreserve_under_a_mapping_is_caught() {
+    let (mut arena, mut pages) = empty();
+    let range = pages.reserve(&mut arena, 2 * GRANULE).unwrap();
+    let physical = pages.create(GRANULE);
+    pages.map(range.offset(GRANULE), physical);
+    pages.unreserve(&mut arena, range, 2 * GRANULE);
+}
+
+#[test]
+#[should_panic(expected = "is still mapped at")]
+fn a_release_of_mapped_memory_is_caught() {
+    let (mut arena, mut pages) = empty();
+    let range = pages.reserve(&mut arena, GRANULE).unwrap();
+    let physical = pages.create(GRANULE);
+    pages.map(range, physical);
+    pages.release(physical);
 }
