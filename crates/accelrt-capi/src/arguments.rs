@@ -1,7 +1,7 @@
-//! Arguments from C: texts, arrays, structs that begin with their size, places for results.
-#![expect(unsafe_code, reason = "reads and writes memory that a caller in C names")]
+//! Arguments from C: texts, arrays, structs that begin with their size, results, data to free.
+#![expect(unsafe_code, reason = "uses memory of a caller in C, and calls its functions")]
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::slice;
 
@@ -9,6 +9,28 @@ use crate::status::{Outcome, Refused};
 
 /// The place for a result, which may hold anything before.
 type Place<'a, T> = &'a mut MaybeUninit<T>;
+
+/// Frees what a launch or a copy was given. Must not throw or jump out.
+pub type DropFunction = Option<unsafe extern "C" fn(data: *mut c_void)>;
+
+/// Data of the caller. Its drop gives the data back, on any thread.
+pub(super) struct Owned {
+    pub(super) data: *mut c_void,
+    pub(super) drop: DropFunction,
+}
+
+// SAFETY: the caller of the function that took the data promises that any thread may use it.
+unsafe impl Send for Owned {}
+
+impl Drop for Owned {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(drop) = self.drop {
+            // SAFETY: the caller has passed a function for this data, which is called once: here.
+            unsafe { drop(self.data) }
+        }
+    }
+}
 
 /// The place that an argument names. Fails when it is NULL.
 #[inline(always)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use accelrt::Device;
 
 use crate::arguments::{Growing, place, text, write_sized, write_text};
-use crate::last_error::guard;
 use crate::runtime::{find_with_kinds, kind_of, runtime};
+use crate::status::guard;
 use crate::status::{Outcome, Refused, Status};
 
 /// A device: one of a kind.

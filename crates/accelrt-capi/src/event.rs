@@ -9,7 +9,7 @@ use accelrt::internal::fork;
 use crate::arguments::place;
 use crate::device::limit;
 use crate::handle::{LocalPlaces, Slots, of_pointer, to_pointer};
-use crate::last_error::guard;
+use crate::status::guard;
 use crate::status::{Outcome, Status};
 use crate::stream::{CStream, stream_of};
 

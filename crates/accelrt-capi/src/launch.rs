@@ -1,20 +1,24 @@
-//! Functions of C as tasks of a stream: their data, the text of their failure, their buffers.
+//! Functions of C as tasks of a stream: launched, deferred, or described by name and addresses.
 #![expect(unsafe_code, reason = "exports functions by name, and calls functions of the caller")]
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 
+use accelrt::backend::contract::Address;
 use accelrt::internal::{
-    Checked, Class, Command, Details, OperationKind, TaskContext, assert_no_lock_held,
-    while_blocked,
+    Checked, Class, Command, Details, MemoryAccess, NameId, OperationKind, TaskContext,
+    assert_no_lock_held, fork, while_blocked,
 };
-use accelrt::{Buffer, FailureCause, Stream};
+use accelrt::{Buffer, Completion, FailureCause, Stream};
+use accelrt_observe::internal::{Act, CallerScope};
 
-use crate::arguments::{array, null};
+use crate::arguments::{DropFunction, Owned, array, null, text};
 use crate::buffer::{CBuffer, buffer_of};
-use crate::last_error::guard;
-use crate::status::{Outcome, Refused, Status};
+use crate::handle::{Slots, of_pointer, to_pointer};
+use crate::status::{Outcome, Refused, Status, guard};
 use crate::stream::{CStream, stream_of};
+
+// Launches: the data of tasks, the text of their failure, their buffers.
 
 /// The room for the text of a failure, with its zero.
 const TEXT_BYTES: usize = 512;
@@ -28,9 +32,6 @@ pub type TaskFunction = Option<
 
 /// A task's function that is there.
 pub(super) type RunFunction = unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> i32;
-
-/// Frees what a launch or a copy was given. Must not throw or jump out.
-pub type DropFunction = Option<unsafe extern "C" fn(data: *mut c_void)>;
 
 /// How a task uses a buffer.
 #[derive(Clone, Copy, Debug)]
@@ -49,25 +50,6 @@ pub struct BufferUse {
 pub const READS: u32 = 1;
 /// A task may read and write the bytes of the buffer, and no other ones of its memory.
 pub const WRITES: u32 = 2;
-
-/// Data of the caller. Its drop gives the data back, on any thread.
-pub(super) struct Owned {
-    pub(super) data: *mut c_void,
-    pub(super) drop: DropFunction,
-}
-
-// SAFETY: the caller of the function that took the data promises that any thread may use it.
-unsafe impl Send for Owned {}
-
-impl Drop for Owned {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(drop) = self.drop {
-            // SAFETY: the caller has passed a function for this data, which is called once: here.
-            unsafe { drop(self.data) }
-        }
-    }
-}
 
 /// `BLOCKS`: another worker serves the other streams meanwhile, and no waiting thread takes over.
 struct Launch<const BLOCKS: bool> {
@@ -236,4 +218,229 @@ pub(super) fn writes_of(access: u32) -> Outcome<Option<bool>> {
         WRITES => Ok(Some(true)),
         other => Err(Refused::argument(format!("There is no access {other} of buffers"))),
     }
+}
+
+// Deferred tasks: started in stream order, finished by any thread through a handle.
+
+/// What finishes a deferred task. A handle is a number in a pointer's clothes.
+pub struct CCompletion {
+    _private: [u8; 0],
+}
+
+/// A task that was started, and its data.
+struct Started {
+    completion: Completion,
+    owned: Owned,
+}
+
+// SAFETY: the data is only given back, by the thread that takes the value out of its slot.
+unsafe impl Sync for Started {}
+
+static COMPLETIONS: Slots<Started> = Slots::new(10, "completion", None);
+
+/// Starts a deferred task: gets the data of its launch, and the handle that some thread passes to
+/// `accelrt_completion_finish`. Must not throw or jump out.
+pub type StartFunction =
+    Option<unsafe extern "C" fn(data: *mut c_void, completion: *mut CCompletion)>;
+
+/// Enqueues a task that the stream starts and another thread finishes: of a library that calls
+/// back, or a thread that waits for many things. When everything enqueued before is done, on the
+/// device too, a thread calls `start(data, completion)` once, which hands the work on and returns.
+/// The stream goes on when any thread calls `accelrt_completion_finish`; meanwhile no thread waits.
+/// Works on every kind. Blocks as `accelrt_stream_launch`.
+///
+/// `drop(data)` is called once, on any thread: when the task was finished, or in place of `start`
+/// when the stream has failed before, the runtime is shut down or this function fails. `drop` may
+/// be NULL. A task that is never finished keeps its stream waiting until the shutdown.
+///
+/// The task's buffers are recorded by `accelrt_buffer_record_use`, behind this call.
+///
+/// # Safety
+/// Any thread may call `start` and `drop` with `data`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelrt_stream_launch_deferred(
+    stream: *mut CStream,
+    start: StartFunction,
+    data: *mut c_void,
+    drop: DropFunction,
+) -> Status {
+    let owned = Owned { data, drop };
+    guard(|| {
+        let start = start.ok_or_else(|| null("start"))?;
+        let begin = move |completion| {
+            let owned: Owned = owned; // the closure has all of it, which any thread may use
+            let data = owned.data;
+            let handle = COMPLETIONS.insert(Started { completion, owned });
+            let handle = handle.expect("no task starts in a forked child");
+            // SAFETY: the caller promises a function for this data, on any thread.
+            unsafe { start(data, to_pointer(handle)) };
+        };
+        let stream = stream_of(stream)?.clone(); // which a task may destroy meanwhile
+        stream.enqueue_deferred(begin)?;
+        Ok(())
+    })
+}
+
+/// Finishes a deferred task, and makes the handle stale. With NULL as `error` its stream goes on; a
+/// text fails the stream. To be called once for each task, by any thread, also inside of `start`;
+/// the stream's later tasks do not run inside of this call. Does not block.
+///
+/// # Safety
+/// `error` is NULL or a text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelrt_completion_finish(
+    completion: *mut CCompletion,
+    error: *const c_char,
+) -> Status {
+    guard(|| {
+        let outcome = if error.is_null() {
+            Ok(())
+        } else {
+            // SAFETY: the caller passes a text.
+            Err(unsafe { text(error, "error") }?.to_owned().into())
+        };
+        fork::check()?;
+        let Started { completion, owned } = COMPLETIONS.remove(of_pointer(completion))?;
+        completion.finish(outcome);
+        drop(owned);
+        Ok(())
+    })
+}
+
+// Launches that say what their task is called and which memory it uses, by address.
+//
+// For bindings of programs that have no buffers of ours, as tensors: logs, profiles and the
+// sanitizer show such a task by its own name, and the sanitizer knows its bytes.
+
+/// Bytes that a task uses.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct UsedRange {
+    /// The first address.
+    pub address: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// `ACCELRT_READS`, `ACCELRT_WRITES`, or 0 when that is not known.
+    pub access: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// What a launch says of its task.
+#[derive(Debug)]
+#[repr(C)]
+pub struct TaskDescription {
+    /// The size of this struct in bytes, set by the caller.
+    pub size: usize,
+    /// The name that logs, profiles and the sanitizer show, in UTF-8; NULL for the function's.
+    pub name: *const c_char,
+    /// The bytes that the task uses.
+    pub ranges: *const UsedRange,
+    /// How many ranges.
+    pub range_count: usize,
+}
+
+struct Described {
+    run: RunFunction,
+    owned: Owned,
+    description: *const TaskDescription,
+}
+
+// SAFETY: the caller of the launch promises that the description stays as it is until the data is
+// given back, which this struct does; any thread may read it.
+unsafe impl Send for Described {}
+
+impl Command<TaskContext> for Described {
+    const CLASS: Class = Class::Ffi;
+    const OPERATION: OperationKind = OperationKind::Launch;
+
+    fn details(&self) -> Details {
+        // SAFETY: the launch has checked that it is there, and it stays until the data is given
+        // back, which happens behind this.
+        let description = unsafe { &*self.description };
+        Details {
+            function: self.run as usize,
+            name: description.name(),
+            accesses: description.ranges().iter().map(UsedRange::access).collect(),
+            ..Details::default()
+        }
+    }
+
+    fn run(self, context: &mut TaskContext) {
+        call::<false>(self.run, &self.owned, context);
+    }
+}
+
+impl TaskDescription {
+    fn name(&self) -> NameId {
+        if self.name.is_null() {
+            return NameId::NONE;
+        }
+        // SAFETY: the caller of the launch promises a text that ends with a zero.
+        let name = unsafe { CStr::from_ptr(self.name) };
+        NameId::of(&name.to_string_lossy())
+    }
+
+    fn ranges(&self) -> &[UsedRange] {
+        // SAFETY: the caller of the launch promises as many ranges, and the launch has seen that
+        // they are there.
+        unsafe { array(self.ranges, self.range_count, "ranges") }.unwrap_or_default()
+    }
+
+    /// Refuses what could not be read later, when no caller is there to be told.
+    fn check(&self) -> Outcome {
+        if self.size < size_of::<Self>() {
+            let (given, least) = (self.size, size_of::<Self>());
+            let text = format!("The description has a size of {given} bytes in place of {least}");
+            return Err(Refused::argument(text));
+        }
+        // SAFETY: the caller promises as many ranges.
+        for range in unsafe { array(self.ranges, self.range_count, "ranges") }? {
+            writes_of(range.access)?;
+        }
+        Ok(())
+    }
+}
+
+impl UsedRange {
+    fn access(&self) -> MemoryAccess {
+        MemoryAccess {
+            address: Address(self.address),
+            bytes: usize::try_from(self.bytes).ok(),
+            writes: writes_of(self.access).unwrap_or_default(),
+        }
+    }
+}
+
+/// As `accelrt_stream_launch`, for a task that says its name and the bytes that it uses. These are
+/// shown by logs and profiles, and compared by the sanitizer; nothing waits for them, and no memory
+/// stays for them: a buffer that is destroyed is freed behind the work of its home stream and the
+/// uses that `accelrt_buffer_record_use` was told of.
+///
+/// # Safety
+/// As `accelrt_stream_launch`. `description`, its name and its `range_count` ranges are there and
+/// stay as they are until `drop(data)` is called, so they may stand in `data`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accelrt_stream_launch_described(
+    stream: *mut CStream,
+    run: TaskFunction,
+    data: *mut c_void,
+    drop: DropFunction,
+    description: *const TaskDescription,
+) -> Status {
+    let owned = Owned { data, drop };
+    guard(|| {
+        let run = run.ok_or_else(|| null("run"))?;
+        // SAFETY: the caller passes NULL or a description.
+        let described = unsafe { description.as_ref() }.ok_or_else(|| null("description"))?;
+        described.check()?;
+        let stream = stream_of(stream)?;
+        let core = stream.core();
+        if !core.on_host {
+            return Err(no_host_functions(stream));
+        }
+        let _caller = CallerScope::of(Act::Orders);
+        core.enqueue(Described { run, owned, description }, Checked)?;
+        Ok(())
+    })
 }

@@ -6,43 +6,36 @@
 //! returns a `Status`. Its documentation is that of the header, which cbindgen
 //! makes of these files (`make header`).
 //!
-//! * `status`, `last_error`: what functions return, the thread's last error, the guard
+//! * `status`: what functions return, the thread's last error, the guard
 //! * `handle`: handles with generations, and the slots that they name
-//! * `arguments`: texts, arrays, places for results, structs that begin with their size
+//! * `arguments`: texts, arrays, places for results, structs that begin with their size, data that
+//!   the caller frees
 //! * `runtime`, `device`: settings and the process's runtime; devices by kind and index
-//! * `stream`, `event`: streams and events; `launch`, `deferred`,
-//!   `description`: functions as tasks, those with a name and addresses of their own
-//! * `buffer`, `transfer`, `memory`: memory by handle, copies and fills, memory by address
-//! * `pool`, `observer`: private pools, tags of memory, who is told of shortages
-//! * `allocator`, `snapshot`, `history`, `log`: what allocators have and did, what ran
-//! * `generator`, `program`: random numbers, kernels
+//! * `stream`, `event`, `launch`: streams and events; functions as tasks, also deferred ones and
+//!   those with a name and addresses of their own
+//! * `buffer`, `memory`: memory by handle, copies and fills; memory by address, allocators
+//! * `pool`: private pools, tags of memory, who is told of shortages
+//! * `history`, `log`: what allocators have and did, what ran
+//! * `compute`: random numbers, kernels
 //! * [`table`]: all functions as one table
 
 #![expect(unreachable_pub, reason = "what cbindgen reads; C reaches it by name")]
 
-mod allocator;
 mod arguments;
 mod buffer;
-mod deferred;
-mod description;
+mod compute;
 mod device;
 mod event;
-mod generator;
 mod handle;
 mod history;
-mod last_error;
 mod launch;
 mod log;
 mod memory;
-mod observer;
 mod pool;
-mod program;
 mod runtime;
-mod snapshot;
 mod status;
 mod stream;
 pub mod table;
-mod transfer;
 
 #[cfg(test)]
 #[path = "../../../tests/common/edges.rs"]

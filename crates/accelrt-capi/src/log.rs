@@ -15,8 +15,8 @@ use crate::arguments::{Growing, place, write_all};
 use crate::device::CDevice;
 use crate::handle::{Slots, of_pointer, to_pointer};
 use crate::history::name;
-use crate::last_error::guard;
 use crate::runtime::runtime;
+use crate::status::guard;
 use crate::status::{Refused, Status};
 
 /// A subscription to the log. A handle is a number in a pointer's clothes.

@@ -9,7 +9,7 @@ use accelrt::kinds::KindLibrary;
 use accelrt::{DeviceKind, Error, Runtime, kinds};
 
 use crate::arguments::{Growing, place, text, write_sized, write_text};
-use crate::last_error::guard;
+use crate::status::guard;
 use crate::status::{Outcome, Refused, Status};
 
 /// Grows when something that a program relies on changes; see docs/c.md.

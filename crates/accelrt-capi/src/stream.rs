@@ -13,8 +13,8 @@ use accelrt::internal::{LockRank, Mutex, fork};
 use crate::arguments::{Growing, place, write_sized};
 use crate::device::{CDevice, limit};
 use crate::handle::{Slots, of_pointer, to_pointer};
-use crate::last_error::guard;
 use crate::runtime::runtime;
+use crate::status::guard;
 use crate::status::{Outcome, Status};
 
 /// A stream: in-order work on one device. A handle is a number in a pointer's clothes.

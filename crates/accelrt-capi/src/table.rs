@@ -6,8 +6,7 @@
 
 use crate::runtime::ABI_VERSION;
 use crate::{
-    allocator, buffer, deferred, description, device, event, generator, history, last_error,
-    launch, log, memory, observer, pool, program, runtime, snapshot, stream, transfer,
+    buffer, compute, device, event, history, launch, log, memory, pool, runtime, status, stream,
 };
 
 /// The functions by their addresses, behind the size of the table in bytes.
@@ -45,9 +44,9 @@ macro_rules! table {
 table! {
     runtime::accelrt_abi_version
     runtime::accelrt_version
-    last_error::accelrt_error_status
-    last_error::accelrt_error_text
-    last_error::accelrt_error_clear
+    status::accelrt_error_status
+    status::accelrt_error_text
+    status::accelrt_error_clear
     runtime::accelrt_setting_set
     runtime::accelrt_setting_get
     runtime::accelrt_runtime_begin
@@ -98,32 +97,32 @@ table! {
     buffer::accelrt_buffer_record_use
     buffer::accelrt_buffer_release
     buffer::accelrt_buffer_wait
-    transfer::accelrt_buffer_copy
-    transfer::accelrt_buffer_fill
-    transfer::accelrt_buffer_write
-    transfer::accelrt_buffer_read
-    transfer::accelrt_buffer_write_later
-    transfer::accelrt_buffer_read_later
-    transfer::accelrt_stream_copy
-    transfer::accelrt_stream_fill
+    buffer::accelrt_buffer_copy
+    buffer::accelrt_buffer_fill
+    buffer::accelrt_buffer_write
+    buffer::accelrt_buffer_read
+    buffer::accelrt_buffer_write_later
+    buffer::accelrt_buffer_read_later
+    buffer::accelrt_stream_copy
+    buffer::accelrt_stream_fill
     memory::accelrt_memory_allocate
     memory::accelrt_memory_allocate_in
     memory::accelrt_memory_free
     memory::accelrt_memory_record_use
     memory::accelrt_memory_find
-    allocator::accelrt_memory_get_statistics
-    allocator::accelrt_memory_get_host_statistics
-    allocator::accelrt_memory_reset_peaks
-    allocator::accelrt_memory_reset_sums
-    allocator::accelrt_memory_empty_cache
-    allocator::accelrt_memory_get_fraction
-    allocator::accelrt_memory_set_fraction
-    allocator::accelrt_memory_get_settings
-    allocator::accelrt_memory_set_settings
-    snapshot::accelrt_snapshot_take
-    snapshot::accelrt_snapshot_destroy
-    snapshot::accelrt_snapshot_get_segments
-    snapshot::accelrt_snapshot_get_blocks
+    memory::accelrt_memory_get_statistics
+    memory::accelrt_memory_get_host_statistics
+    memory::accelrt_memory_reset_peaks
+    memory::accelrt_memory_reset_sums
+    memory::accelrt_memory_empty_cache
+    memory::accelrt_memory_get_fraction
+    memory::accelrt_memory_set_fraction
+    memory::accelrt_memory_get_settings
+    memory::accelrt_memory_set_settings
+    history::accelrt_snapshot_take
+    history::accelrt_snapshot_destroy
+    history::accelrt_snapshot_get_segments
+    history::accelrt_snapshot_get_blocks
     history::accelrt_history_start
     history::accelrt_history_destroy
     history::accelrt_history_clear
@@ -131,32 +130,32 @@ table! {
     log::accelrt_log_subscribe
     log::accelrt_log_destroy
     log::accelrt_log_take
-    generator::accelrt_generator_create
-    generator::accelrt_generator_get_default
-    generator::accelrt_generator_clone
-    generator::accelrt_generator_destroy
-    generator::accelrt_generator_set_seed
-    generator::accelrt_generator_get_seed
-    generator::accelrt_generator_seed_randomly
-    generator::accelrt_generator_set_offset
-    generator::accelrt_generator_get_offset
-    generator::accelrt_generator_reserve
-    generator::accelrt_generator_set_seed_of_all
-    generator::accelrt_generator_fill
-    program::accelrt_program_compile
-    program::accelrt_program_destroy
-    program::accelrt_program_get_names
-    program::accelrt_program_get_kernel
-    program::accelrt_kernel_destroy
-    program::accelrt_kernel_get_argument_count
-    program::accelrt_stream_launch_kernel
+    compute::accelrt_generator_create
+    compute::accelrt_generator_get_default
+    compute::accelrt_generator_clone
+    compute::accelrt_generator_destroy
+    compute::accelrt_generator_set_seed
+    compute::accelrt_generator_get_seed
+    compute::accelrt_generator_seed_randomly
+    compute::accelrt_generator_set_offset
+    compute::accelrt_generator_get_offset
+    compute::accelrt_generator_reserve
+    compute::accelrt_generator_set_seed_of_all
+    compute::accelrt_generator_fill
+    compute::accelrt_program_compile
+    compute::accelrt_program_destroy
+    compute::accelrt_program_get_names
+    compute::accelrt_program_get_kernel
+    compute::accelrt_kernel_destroy
+    compute::accelrt_kernel_get_argument_count
+    compute::accelrt_stream_launch_kernel
     runtime::accelrt_backend_register
     runtime::accelrt_backend_load
     launch::accelrt_stream_launch_blocking
-    deferred::accelrt_stream_launch_deferred
-    deferred::accelrt_completion_finish
-    observer::accelrt_observer_create
-    observer::accelrt_observer_destroy
+    launch::accelrt_stream_launch_deferred
+    launch::accelrt_completion_finish
+    pool::accelrt_observer_create
+    pool::accelrt_observer_destroy
     pool::accelrt_pool_create
     pool::accelrt_pool_destroy
     pool::accelrt_pool_enter
@@ -165,7 +164,7 @@ table! {
     pool::accelrt_memory_enter_tag
     pool::accelrt_memory_leave_tag
     pool::accelrt_memory_get_tags
-    description::accelrt_stream_launch_described
+    launch::accelrt_stream_launch_described
 }
 
 /// The table of this library's functions, valid for ever.

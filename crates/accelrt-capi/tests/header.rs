@@ -16,27 +16,20 @@ use cbindgen::{
 const FOLDER: &str = "crates/accelrt-capi/src";
 
 /// The files with functions, in the order of the header.
-const FILES: [&str; 20] = [
+const FILES: [&str; 13] = [
     "status",
-    "last_error",
     "runtime",
     "device",
     "stream",
+    "arguments",
     "launch",
-    "deferred",
-    "description",
     "event",
     "buffer",
-    "transfer",
     "memory",
-    "allocator",
     "pool",
-    "observer",
-    "snapshot",
     "history",
     "log",
-    "generator",
-    "program",
+    "compute",
 ];
 
 /// Names of types in Rust, and in C. Constants get `ACCELRT_` in front.
