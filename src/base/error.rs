@@ -6,7 +6,7 @@ mod components;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use components::{
     ConfigError, DeviceError, DriverError, EventError, GeneratorError, IntegrationError,
@@ -15,7 +15,7 @@ pub use components::{
 
 use crate::base::device::{Device, DeviceKind};
 use crate::base::sync::Ordering;
-use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
+use crate::base::sync::unmodelled::{AtomicBool, AtomicU8, AtomicU64};
 use crate::base::thread::contain;
 
 /// The result of every call that can fail. A bug of the runtime panics instead.
@@ -180,6 +180,13 @@ fn kind_of(failure: &StreamFailure) -> ErrorKind {
     }
 }
 
+/// No call has raised the error.
+const NEW: u8 = 0;
+/// No call has raised the error, and a counter counts it.
+const COUNTED: u8 = 1;
+/// A call has raised the error.
+const RAISED: u8 = 2;
+
 /// The cause and the location of a stream's failure.
 ///
 /// The failed stream skips users' later tasks. The error ends when a call receives it: a
@@ -215,7 +222,10 @@ pub struct StreamFailure {
     skipped_count: AtomicU64,
     cause: FailureCause,
     inherited_from: Option<Arc<StreamFailure>>,
-    is_raised: AtomicBool,
+    /// One of `NEW`, `COUNTED` and `RAISED`.
+    report: AtomicU8,
+    /// Counts this error among those that its stream has dropped, until a call raises it.
+    counter: OnceLock<Arc<AtomicU64>>,
     /// True when a call has received this error through a handle and thereby ended it.
     is_ended: AtomicBool,
 }
@@ -287,7 +297,8 @@ impl StreamFailure {
             cause,
             inherited_from,
             // A cancel was asked for, so a report at exit would tell nothing new.
-            is_raised: AtomicBool::new(is_cancel),
+            report: AtomicU8::new(if is_cancel { RAISED } else { NEW }),
+            counter: OnceLock::new(),
             is_ended: AtomicBool::new(false),
         })
     }
@@ -374,14 +385,38 @@ impl StreamFailure {
 
     /// Marks this error and its root as raised, so that no report at exit repeats them.
     pub(crate) fn set_raised(&self) {
-        // Relaxed, here and below: the flag only decides which errors the runtime still reports.
-        self.is_raised.store(true, Ordering::Relaxed);
-        self.root().is_raised.store(true, Ordering::Relaxed);
+        for error in [self, self.root()] {
+            // AcqRel: pairs with the exchange in `count_dropped`, which comes after the counter was
+            // set.
+            if error.report.swap(RAISED, Ordering::AcqRel) == COUNTED
+                && let Some(counter) = error.counter.get()
+            {
+                counter.fetch_sub(1, Ordering::Relaxed); // Relaxed: counters order nothing
+            }
+        }
     }
 
     /// True when a call has raised this error or its root.
     pub(crate) fn is_raised(&self) -> bool {
-        self.is_raised.load(Ordering::Relaxed) || self.root().is_raised.load(Ordering::Relaxed)
+        // Relaxed: the flag only decides which errors the runtime still reports.
+        [self, self.root()].iter().any(|error| error.report.load(Ordering::Relaxed) == RAISED)
+    }
+
+    /// Adds one to `counter`, which counts errors that no report will show, until a call raises
+    /// this one. Inherited errors and cancellations are not counted: the root's stream reports the
+    /// root, and nothing reports a cancellation.
+    pub(crate) fn count_dropped(&self, counter: &Arc<AtomicU64>) {
+        if self.inherited_from.is_some() || self.is_cancellation() {
+            return;
+        }
+        self.counter.get_or_init(|| Arc::clone(counter));
+        counter.fetch_add(1, Ordering::Relaxed); // Relaxed, here and below: as in `set_raised`
+        // Release: pairs with the exchange in `set_raised`.
+        let counted =
+            self.report.compare_exchange(NEW, COUNTED, Ordering::Release, Ordering::Relaxed);
+        if counted.is_err() {
+            counter.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// True if a receipt through a handle ends this failure. Cancellations end only at a

@@ -316,8 +316,9 @@ impl Runtime {
         }
         match synchronize_all(&streams, interrupt) {
             Ok(UnraisedErrors { errors, num_forgotten }) => {
+                let num_forgotten = num_forgotten + unseen.num_forgotten();
                 let errors = unseen.errors.into_iter().chain(errors).collect();
-                raise_counted(errors, num_forgotten + unseen.num_forgotten)
+                raise_counted(errors, num_forgotten)
             }
             Err(obstacle) => {
                 self.inner.lifecycle.put_back(device, unseen);

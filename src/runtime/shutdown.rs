@@ -12,6 +12,7 @@ use crate::base::error::StreamFailure;
 use crate::base::fork;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
+use crate::engine::stream::lifecycle::UnseenErrors;
 use crate::runtime::instance::Inner;
 use crate::runtime::{current, process};
 
@@ -118,7 +119,7 @@ fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let never_run: u64 = streams.iter().map(unrun_tasks).sum();
     let ended = inner.lifecycle.retired_counts();
     let unseen = inner.lifecycle.take_all_unseen();
-    let mut num_forgotten_errors: u64 = unseen.iter().map(|one| one.num_forgotten).sum();
+    let mut num_forgotten_errors: u64 = unseen.iter().map(UnseenErrors::num_forgotten).sum();
     let mut unseen_errors: Vec<_> = unseen.into_iter().flat_map(|one| one.errors).collect();
     let cancelled: u64 = streams.iter().map(|it| it.batch_state.counters.read().cancelled).sum();
     for unraised in streams.iter().map(|stream| stream.failures.unraised()) {

@@ -297,6 +297,23 @@ def test_exit_reports_at_most_16_errors() -> None:
     assert lines[16] == "accelrt: and 4 more errors"
 
 
+def test_exit_reports_no_failure_that_was_received_after_its_stream_dropped_it() -> None:
+    code = """
+        calls = [accelrt.Stream().launch_host(int, "none") for _ in range(1_000)]
+        source = accelrt.Stream(dedicated=True)
+        calls.append(source.launch_host(int, "none"))
+        first = accelrt.Stream()
+        for _ in range(20):
+            first.wait_stream(source)
+            while accelrt.Stream() != first:
+                pass
+        while not all(call.done() for call in calls):
+            pass
+        print(len([call.exception() for call in calls]))
+    """
+    assert ended(code) == (0, "1001\n", [])
+
+
 def test_an_interrupted_program_ends_with_its_traceback_and_drains() -> None:
     code = """
         from waits import interrupt, while_waiting

@@ -30,6 +30,14 @@ CODE = """
     reclaimer = accelerator.register_reclaimer(lambda *_: False)
     done.exception(), failed.exception()
     stream.launch_host(lambda: None)
+    broken = accelrt.Stream(dedicated=True)
+    unheard, skipped = broken.launch_host(lambda: 1 / 0), broken.launch_host(int)
+    written, missed = accelrt.zeros(64), accelrt.Event(enable_timing=True)
+    with broken:
+        written.fill_(1)
+        broken.record_event(missed)
+    while not broken.query():
+        pass
     made = dict(locals())
     EXITS = "shut_down", "finish_streams"  # the parent's exit, and the schedule's turns
 
@@ -58,6 +66,8 @@ CODE = """
             "accelerator.use_mem_pool(pool).__enter__()", "accelrt.numpy_memory().__enter__()",
             "backends.mkl.verbose(1).__enter__()", "accelrt.memory_report()",
             "accelerator.memory_snapshot()", "accelerator.memory_stats()", "stream.query()",
+            "broken.synchronize(0)", "missed.synchronize(0)", "missed.elapsed_time(missed)",
+            "bytes(written)", "written.copy_(bytes(64))", "stream.wait_stream(broken)",
         ):
             yield text, lambda: lambda: eval(text, {**made})
 

@@ -21,7 +21,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::base::error::{FailureCause, StreamFailure};
-use crate::base::sync::unmodelled::AtomicBool as UnmodelledBool;
+use crate::base::fork;
+use crate::base::sync::unmodelled::{AtomicBool as UnmodelledBool, AtomicU64 as UnmodelledU64};
 use crate::base::sync::{AtomicBool, AtomicUsize, LockRank, Mutex, Ordering};
 
 /// The `to_ticket` of the current error.
@@ -67,8 +68,8 @@ struct Log {
     ranges: Vec<ErrorRange>,
     /// The last ticket before the pool issued the stream again.
     reissued_at: u64,
-    /// The number of set-aside errors that the log dropped before any call raised them.
-    num_forgotten: u64,
+    /// The number of set-aside errors that the log has dropped and no call has raised since.
+    num_forgotten: Arc<UnmodelledU64>,
     /// Takes the place of errors whose details were dropped.
     without_details: Option<Arc<StreamFailure>>,
 }
@@ -91,8 +92,12 @@ pub(crate) struct UnraisedErrors {
 
 impl Failures {
     pub(crate) fn new() -> Self {
-        let log =
-            Log { ranges: Vec::new(), reissued_at: 0, num_forgotten: 0, without_details: None };
+        let log = Log {
+            ranges: Vec::new(),
+            reissued_at: 0,
+            num_forgotten: Arc::default(),
+            without_details: None,
+        };
         Self {
             has_entries: AtomicBool::new(false),
             retainers: AtomicUsize::new(0),
@@ -272,8 +277,10 @@ impl Failures {
                 }
             }
             // The count covers all holders, so only a handle that sees all errors reports it.
-            let num_forgotten =
-                if issued_after == 0 { std::mem::take(&mut log.num_forgotten) } else { 0 };
+            let sees_all = issued_after == 0;
+            let counter = sees_all.then(|| std::mem::take(&mut log.num_forgotten));
+            // Relaxed, here and below: a counter orders nothing.
+            let num_forgotten = counter.map_or(0, |counter| counter.load(Ordering::Relaxed));
             (UnraisedErrors { errors, num_forgotten }, self.forget(&mut log))
         };
         drop(forgotten);
@@ -298,11 +305,12 @@ impl Failures {
         drop(forgotten);
     }
 
-    /// True from a task's failure until its error is dropped from the log.
+    /// True from a task's failure until its error is dropped from the log. False in a forked child,
+    /// where a thread that it lacks may hold the lock.
     pub(crate) fn has_failed(&self) -> bool {
         // Relaxed: the caller has seen the error's task retired, and reads the error under the
         // lock.
-        self.has_entries.load(Ordering::Relaxed)
+        self.has_entries.load(Ordering::Relaxed) && !fork::is_child()
     }
 
     /// The error that covers the task `ticket`.
@@ -364,7 +372,8 @@ impl Failures {
                 && !range.error.is_cancellation()
         };
         let errors = log.ranges.iter().filter(is_unraised).map(|range| Arc::clone(&range.error));
-        UnraisedErrors { errors: errors.collect(), num_forgotten: log.num_forgotten }
+        let num_forgotten = log.num_forgotten.load(Ordering::Relaxed);
+        UnraisedErrors { errors: errors.collect(), num_forgotten }
     }
 
     /// Makes the log retain synchronized errors until [`Failures::release_cleared`].
@@ -381,6 +390,7 @@ impl Failures {
         // store in `open`, and the load of `retainers` in `forget`.
         if self.retainers.fetch_sub(1, Ordering::SeqCst) == 1
             && self.has_entries.load(Ordering::SeqCst)
+            && !fork::is_child()
         {
             self.forget_cleared();
         }
@@ -400,8 +410,7 @@ impl Failures {
         let Log { ranges, num_forgotten, without_details, .. } = log;
         for range in surplus(ranges, Phase::SetAside) {
             range.phase = Phase::Synchronized;
-            let is_missed = !range.error.is_raised() && !range.error.is_cancellation();
-            *num_forgotten += u64::from(is_missed);
+            range.error.count_dropped(num_forgotten);
         }
         surplus(ranges, Phase::Received).for_each(|range| range.phase = Phase::Synchronized);
         // SeqCst: read after `has_entries` was stored in `open`; partner: `release_cleared`.

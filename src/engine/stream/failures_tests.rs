@@ -126,6 +126,32 @@ fn cancellations_that_surplus_drops_are_not_counted() {
 }
 
 #[test]
+fn dropped_errors_are_counted_until_they_are_raised() {
+    let (source, failures) = (Failures::new(), Failures::new());
+    let mut errors = Vec::new();
+    for ticket in (1..200).step_by(10) {
+        let root = error(ticket);
+        assert!(source.open(ticket, &root));
+        source.reissue(ticket + 5);
+        let inherited = StreamFailure::inherited(Device::cpu(0), 7, &root);
+        assert!(failures.open(ticket, &inherited));
+        failures.reissue(ticket + 5);
+        errors.push((root, inherited));
+    }
+    assert_eq!(failures.unraised().num_forgotten, 0, "the source has them");
+    assert_eq!(source.unraised().num_forgotten, 4);
+    errors[0].0.set_raised();
+    errors[0].0.set_raised();
+    assert_eq!(source.unraised().num_forgotten, 3);
+    errors[1].1.set_raised();
+    errors[19].0.set_raised();
+    assert_eq!(source.unraised().num_forgotten, 2, "the root of an inherited error is raised");
+    assert_eq!(source.synchronize(0).num_forgotten, 2);
+    errors[2].0.set_raised();
+    assert_eq!(source.unraised().num_forgotten, 0);
+}
+
+#[test]
 fn surplus_errors_lose_cause_and_keep_range() {
     let failures = Failures::new();
     failures.retain_cleared();

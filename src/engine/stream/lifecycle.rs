@@ -92,7 +92,10 @@ const MAX_UNSEEN: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct UnseenErrors {
     pub(crate) errors: VecDeque<Arc<StreamFailure>>,
-    pub(crate) num_forgotten: u64,
+    /// The number of errors that the streams had dropped.
+    dropped_before: u64,
+    /// The number of errors that were dropped here and that no call has raised since.
+    dropped: Arc<AtomicU64>,
 }
 
 impl UnseenErrors {
@@ -100,10 +103,17 @@ impl UnseenErrors {
     /// drop without a lock, because they are users' values.
     #[must_use = "it is a user's"]
     fn add(&mut self, later: Self) -> Vec<Arc<StreamFailure>> {
+        self.dropped_before += later.num_forgotten();
         self.errors.extend(later.errors);
         let beyond = self.errors.len().saturating_sub(MAX_UNSEEN);
-        self.num_forgotten += later.num_forgotten + beyond as u64;
-        self.errors.drain(..beyond).collect()
+        let dropped: Vec<_> = self.errors.drain(..beyond).collect();
+        dropped.iter().for_each(|error| error.count_dropped(&self.dropped));
+        dropped
+    }
+
+    /// The number of errors that are not in `errors`.
+    pub(crate) fn num_forgotten(&self) -> u64 {
+        self.dropped_before + self.dropped.load(Ordering::Relaxed) // Relaxed: a statistic
     }
 }
 
@@ -283,7 +293,8 @@ impl Lifecycle {
         if errors.is_empty() && num_forgotten == 0 {
             return Vec::new();
         }
-        let later = UnseenErrors { errors: errors.into(), num_forgotten };
+        let errors = errors.into();
+        let later = UnseenErrors { errors, dropped_before: num_forgotten, ..Default::default() };
         self.unseen.lock().entry(device).or_default().add(later)
     }
 
@@ -349,19 +360,33 @@ mod tests {
     }
 
     #[test]
+    fn dropped_unseen_errors_are_counted_until_they_are_raised() {
+        let lifecycle = Lifecycle::new(1, 10);
+        let failure = |id| StreamFailure::new(Device::cpu(0), id, None, FailureCause::Unfinished);
+        let errors: Vec<_> = (0..20).map(failure).collect();
+        let unraised = UnraisedErrors { errors: errors.clone(), num_forgotten: 2 };
+        drop(lifecycle.add_dropped(StreamCounts::default(), Device::cpu(0), unraised));
+        errors[1].set_raised();
+        let unseen = lifecycle.take_unseen(Device::cpu(0));
+        assert_eq!((unseen.errors.len(), unseen.num_forgotten()), (16, 2 + 3));
+        errors[2].set_raised();
+        assert_eq!(unseen.num_forgotten(), 2 + 2);
+    }
+
+    #[test]
     fn only_the_newest_unseen_errors_of_a_device_are_retained() {
         let lifecycle = Lifecycle::new(1, 10);
         let devices = [Device::cpu(0), Device::cpu(1)];
         add_errors(&lifecycle, devices[1], 500..503);
         add_errors(&lifecycle, devices[0], 0..40);
         let unseen = lifecycle.take_unseen(devices[0]);
-        assert_eq!((ids(&unseen), unseen.num_forgotten), ((24..40).collect(), 24));
+        assert_eq!((ids(&unseen), unseen.num_forgotten()), ((24..40).collect(), 24));
         // The caller could not raise the errors, and streams have added later ones since.
         add_errors(&lifecycle, devices[0], 40..43);
         lifecycle.put_back(devices[0], unseen);
         let unseen = lifecycle.take_unseen(devices[0]);
-        assert_eq!((ids(&unseen), unseen.num_forgotten), ((27..43).collect(), 27));
+        assert_eq!((ids(&unseen), unseen.num_forgotten()), ((27..43).collect(), 27));
         let [others] = &lifecycle.take_all_unseen()[..] else { panic!("of one device") };
-        assert_eq!((ids(others), others.num_forgotten), (vec![500, 501, 502], 0));
+        assert_eq!((ids(others), others.num_forgotten()), (vec![500, 501, 502], 0));
     }
 }

@@ -5,6 +5,7 @@
 //! handles. In debug builds a lock that is taken in a child panics, which a call reports.
 
 use std::collections::BTreeMap;
+use std::ffi::{c_char, c_void};
 use std::process::Command;
 
 use crate::child::{End, in_child};
@@ -13,6 +14,10 @@ use crate::library::run as run_program;
 use crate::outputs::World;
 
 const INTERNAL: i32 = 17;
+
+extern "C" fn fail(_data: *mut c_void, _text: *mut c_char, _capacity: usize) -> i32 {
+    1
+}
 
 #[test]
 fn no_call_takes_a_lock_in_a_forked_child() {
@@ -30,6 +35,14 @@ fn every_call_answers_or_is_refused() {
     let mut held = Vec::new();
     create(header, "completion", &mut held);
     let busy = held.iter().find(|(noun, _)| *noun == "stream").expect("its task is held").1;
+    let failed = create(header, "stream", &mut held);
+    let run = (fail as *const ()).expose_provenance() as u64;
+    assert_eq!(header.call("stream_launch", &[failed, run, 0, 0, 0, 0]), OK);
+    let (mut is_over, mut info) = (0_i32, [0_u64; 16]);
+    while is_over == 0 {
+        let to = (&raw mut is_over).expose_provenance() as u64;
+        assert_eq!(header.call("stream_query", &[failed, to]), OK);
+    }
     in_child(End { runs_handlers: true }, || {
         let mut statuses = BTreeMap::new();
         // What destroys comes last: the others need its objects.
@@ -44,6 +57,14 @@ fn every_call_answers_or_is_refused() {
         let mut is_done = 0_u64;
         let to = (&raw mut is_done).expose_provenance() as u64;
         statuses.insert("stream_query of a busy stream", header.call("stream_query", &[busy, to]));
+        info[0] = 64;
+        let to = (&raw mut info).expose_provenance() as u64;
+        statuses.insert(
+            "stream_get_info of a failed stream",
+            header.call("stream_get_info", &[failed, to]),
+        );
+        let waited = header.call("stream_synchronize", &[failed, u64::MAX]);
+        statuses.insert("stream_synchronize of a failed stream", waited);
         let failed: Vec<_> = statuses.iter().filter(|(_, it)| **it == INTERNAL).collect();
         let answered: Vec<_> =
             statuses.iter().filter(|(_, it)| **it == OK).map(|(name, _)| *name).collect();
@@ -56,7 +77,7 @@ fn every_call_answers_or_is_refused() {
 const WITHOUT_STATUS: [&str; 3] = ["abi_version", "error_text", "version"];
 
 /// The calls that a child may make: what asks, and what gives up its handle.
-const ANSWERED: [&str; 40] = [
+const ANSWERED: [&str; 41] = [
     "buffer_destroy",
     "buffer_get_address",
     "buffer_get_info",
@@ -95,6 +116,7 @@ const ANSWERED: [&str; 40] = [
     "snapshot_get_segments",
     "stream_destroy",
     "stream_get_info",
+    "stream_get_info of a failed stream",
     "stream_query",
     "stream_query of a busy stream",
 ];
