@@ -1422,8 +1422,8 @@ accelrt_status accelrt_snapshot_get_blocks(accelrt_snapshot *snapshot,
                                            size_t *count);
 
 // Starts a history of what the allocators of all devices do, which keeps the newest `most_events`
-// events of all of them together, 64 bytes each. Requests and frees take longer while one is
-// there.
+// events of all of them together, 64 bytes each, and at least one. Requests and frees take longer
+// while one is there.
 accelrt_status accelrt_history_start(size_t most_events, accelrt_history **history);
 
 // Ends the history, and makes the handle stale.

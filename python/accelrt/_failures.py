@@ -12,6 +12,7 @@ from logging import Formatter, LogRecord
 TYPE_CHECKING = False  # not imported: `typing` would double the import time
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import TracebackType
 
 # The types of arguments that a description keeps as values. Others are kept as text.
 _PLAIN = (str, bytes, int, float, bool, type(None))
@@ -65,8 +66,8 @@ def describe(exception: BaseException) -> _Description:
     """
     kind = type(exception)
     notes = _notes(exception)
-    if exception.__traceback__ is not None:
-        lines = "".join(_traceback_lines(exception)).rstrip()
+    if (trace := _traceback_of(exception)) is not None:
+        lines = "".join(_traceback_lines(exception, trace)).rstrip()
         notes.append(f"Traceback of the task (most recent call last):\n{lines}")
     module = kind.__module__ if isinstance(kind.__module__, str) else "<unknown>"
     texts = [module, kind.__qualname__, text_of(exception), *notes]
@@ -107,11 +108,17 @@ def _printable(text: str) -> str:
     return text[:_MAX_TEXT_CHARACTERS].encode("utf-8", "backslashreplace").decode() + end
 
 
-def _traceback_lines(exception: BaseException) -> list[str]:
-    if exception.__cause__ is not None or exception.__context__ is not None:
-        with suppress(Exception):  # of an attribute of a program's type
+def _traceback_of(exception: BaseException) -> TracebackType | None:
+    """Return the traceback, also where the program's type has an attribute of this name."""
+    trace: TracebackType | None = vars(BaseException)["__traceback__"].__get__(exception)
+    return trace
+
+
+def _traceback_lines(exception: BaseException, trace: TracebackType) -> list[str]:
+    with suppress(Exception):  # of an attribute of a program's type
+        if exception.__cause__ is not None or exception.__context__ is not None:
             return traceback.format_exception(exception, limit=-_MAX_FRAMES)
-    return traceback.format_tb(exception.__traceback__, -_MAX_FRAMES)
+    return traceback.format_tb(trace, -_MAX_FRAMES)
 
 
 def rebuild(
@@ -147,7 +154,8 @@ def _create(
     created = kind(*args) if module == "builtins" else kind.__new__(kind, *args)
     if not isinstance(created, OSError):  # whose constructor sets them
         created.args = args
-    return created if text_of(created) == text else None
+    found = text_of(created)
+    return created if text in (found, _printable(found)) else None
 
 
 def fade_logged(record: LogRecord) -> bool:

@@ -65,6 +65,44 @@ def test_description_of_a_text_without_encoding() -> None:
     assert str(rebuild(*describe(ValueError("\ud800" * 100_000)))).startswith("\\ud800")
 
 
+def test_failure_with_a_text_without_encoding_keeps_type_and_text() -> None:
+    text = "cannot read caf\udce9.txt"
+
+    def fails() -> None:
+        raise ValueError(text)
+
+    stream = accelrt.Stream(dedicated=True)
+    stream.launch_host(fails)
+    failure = failure_of(stream.synchronize)
+    assert str(failure).endswith("ValueError: cannot read caf\\udce9.txt")
+    cause = failure.__cause__
+    assert [type(cause), str(cause)] == [ValueError, text]
+
+
+class OddAttributeError(Exception):
+    """An exception one of whose attributes, which a test sets, cannot be read."""
+
+    odd = ""
+
+    def __getattribute__(self, name: str) -> object:
+        if name == OddAttributeError.odd:
+            raise LookupError(name)
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("name", ["__traceback__", "__cause__", "__context__", "args", "__class__"])
+def test_exception_with_an_odd_attribute_is_described(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = raised_with_traceback(OddAttributeError("text"))
+    monkeypatch.setattr(OddAttributeError, "odd", name)
+    description = describe(error)
+    monkeypatch.undo()
+    rebuilt = rebuild(*description)
+    assert [type(rebuilt), str(rebuilt)] == [OddAttributeError, "text"]
+    assert "in raised_with_traceback" in rebuilt.__notes__[-1]
+
+
 class OddNotesError(Exception):
     """An exception whose notes are the class attribute that a test sets."""
 

@@ -314,8 +314,8 @@ pub(super) fn name(text: &str) -> [c_char; NAME_BYTES] {
 }
 
 /// Starts a history of what the allocators of all devices do, which keeps the newest `most_events`
-/// events of all of them together, 64 bytes each. Requests and frees take longer while one is
-/// there.
+/// events of all of them together, 64 bytes each, and at least one. Requests and frees take longer
+/// while one is there.
 #[unsafe(no_mangle)]
 pub extern "C" fn accelrt_history_start(
     most_events: usize,

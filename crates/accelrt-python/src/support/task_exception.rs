@@ -84,14 +84,14 @@ struct Description {
 impl RaisedInTask {
     /// Describes an exception whose handle keeps `objects`.
     pub(crate) fn new(exception: &Bound<'_, PyAny>, objects: &Arc<HandleObjects>) -> Self {
-        let text = exception.str().map(|text| cut(text.to_string_lossy().into_owned()));
-        let text = text.unwrap_or_else(|_| FAILED_TEXT.to_owned());
-        let name = cut(type_name(exception));
-        let message = if text.is_empty() { name } else { format!("{name}: {text}") };
         let description = describe(exception).inspect_err(|refusal| {
             refusal.clone_ref(exception.py()).write_unraisable(exception.py(), None);
         });
-        Self { message, description: description.ok(), handle: Arc::downgrade(objects) }
+        let description = description.ok();
+        let text = description.as_ref().map_or(FAILED_TEXT, |parts| &parts.text);
+        let name = cut(type_name(exception));
+        let message = if text.is_empty() { name } else { format!("{name}: {text}") };
+        Self { message, description, handle: Arc::downgrade(objects) }
     }
 
     /// The exception: the object that the callable raised while its handle exists, else an equal
