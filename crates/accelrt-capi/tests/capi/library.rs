@@ -14,28 +14,40 @@ pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// The folder of `libaccelrt.so`, built for these tests beside all others: flags of a sanitizer
-/// that the tests themselves are built with are not for a library that C programs link.
+/// The folder of `libaccelrt.so`, under the name that `make install` gives it: the library that
+/// cargo has built for these tests.
 pub(crate) fn folder() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--lib", "--package", "accelrt-capi"]);
-        cargo.arg("--target-dir").arg(&target).current_dir(root());
-        for flags in ["RUSTFLAGS", "RUSTC_BOOTSTRAP", "CARGO_ENCODED_RUSTFLAGS"] {
-            cargo.env_remove(flags);
-        }
-        let output = cargo.output().expect("cargo starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let folder = target.join("debug");
-        // As `make install` names it.
+        let built = built_library();
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
+        fs::create_dir_all(&folder).expect("the folder can be made");
         let library = folder.join("libaccelrt.so");
         let mine = folder.join(format!("libaccelrt.so.{}", std::process::id()));
-        fs::copy(folder.join("libaccelrt_capi.so"), &mine).expect("the library was built");
+        fs::copy(built, &mine).expect("the library was built");
         fs::rename(&mine, &library).expect("what was copied can be renamed");
         folder
     })
+}
+
+/// The file of the library. Flags of a sanitizer, that the tests themselves are built with, are not
+/// for a library that C programs link: with flags it is built for these tests alone.
+fn built_library() -> PathBuf {
+    const FLAGS: [&str; 3] = ["RUSTFLAGS", "RUSTC_BOOTSTRAP", "CARGO_ENCODED_RUSTFLAGS"];
+    if FLAGS.iter().all(|flags| std::env::var_os(flags).is_none()) {
+        let test = std::env::current_exe().expect("this binary has a path");
+        return test.with_file_name("libaccelrt_capi.so");
+    }
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi_plain");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--lib", "--package", "accelrt-capi"]);
+    cargo.arg("--target-dir").arg(&target).current_dir(root());
+    for flags in FLAGS {
+        cargo.env_remove(flags);
+    }
+    let output = cargo.output().expect("cargo starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    target.join("debug/libaccelrt_capi.so")
 }
 
 /// Compiles a program of C (`cc`) or C++ (`c++`) from files, and links the library.
