@@ -23,9 +23,10 @@ mod _core {
     use super::integrations::verbose::library_folder;
     use super::integrations::{outside_kinds, sanitizer};
     use super::launch::ffi_launch::LaunchMethod;
-    use super::launch::function::name_at;
     use super::memory::history;
+    use super::objects::stream::stream_of_error;
     use super::support::errors::OrRaise;
+    use super::support::function_names::name_at;
     use super::support::{errors, fastcall, interpreter};
     #[pymodule_export]
     use super::{
@@ -100,7 +101,7 @@ mod _core {
         },
         support::{
             errors::{DeviceLost, OutOfMemoryError, StreamError},
-            waiting::must_not_wait,
+            host_thread::must_not_wait,
         },
     };
 
@@ -109,7 +110,8 @@ mod _core {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         interpreter::check_main(module.py())?;
         dylib::set_python_lib_dir(library_folder(module.py())?);
-        errors::add_attributes(module)?;
+        let stream_of_error = wrap_pyfunction!(stream_of_error, module)?;
+        errors::add_attributes(module, stream_of_error, PyDevice::object)?;
         set_function_names(name_at);
         accelrt_opencl::register().or_raise()?;
         outside_kinds::load_named();

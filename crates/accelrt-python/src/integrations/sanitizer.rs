@@ -3,51 +3,21 @@
 use std::sync::Arc;
 
 use accelrt::Runtime;
-use accelrt::internal::{LockRank, Mutex, Place, fork, order_watch};
-use accelrt_observe::internal::{Found, FoundUse, OpenAccess, Sanitizer, watch};
-use accelrt_observe::sanitizer::FindingKind;
-use pyo3::exceptions::PyException;
+use accelrt::internal::{LockRank, Mutex, fork, order_watch};
+use accelrt_observe::internal::{OpenAccess, Sanitizer, watch};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 
-use crate::launch::function::name_at;
 use crate::memory::buffer::PyBuffer;
 use crate::objects::stream::PyStream;
 use crate::support::errors::OrRaise;
-use crate::support::stacks::{self, StackScope};
-
-/// A watch whose findings are told after the call that made them.
-struct Told {
-    sanitizer: Arc<Sanitizer>,
-    /// `None` for the watch of the process.
-    callback: Option<Py<PyAny>>,
-    count: usize,
-}
-
-static TOLD: Mutex<Vec<Told>> = Mutex::new(LockRank::Bindings, Vec::new());
-/// What the watch of the process tells.
-static PROCESS_CALLBACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+use crate::support::findings::{self, FoundTuple, tell_new};
+use crate::support::stacks::StackScope;
 
 /// Watches from the first use on, where `ACCELRT_SANITIZER` asks for it.
 pub(crate) fn begin_by_environment(runtime: &Runtime) {
     if runtime.config().sanitizer.is_some() {
-        begin(runtime, None);
+        findings::begin(runtime, None);
     }
-}
-
-fn begin(runtime: &Runtime, callback: Option<Py<PyAny>>) -> Arc<Sanitizer> {
-    stacks::want_for_order(true);
-    let sanitizer = Arc::new(Sanitizer::begin(runtime));
-    let told = Told { sanitizer: Arc::clone(&sanitizer), callback, count: 0 };
-    TOLD.lock().push(told);
-    sanitizer
-}
-
-/// Tells what has been found since the last call: calls each callback, and returns the first error.
-#[cold]
-#[inline(never)]
-pub(crate) fn tell_new(py: Python<'_>) -> PyResult<()> {
-    if watch::take_news() { tell_news(py) } else { Ok(()) }
 }
 
 /// Tells what has been found since the last call: extensions that enqueue through C call it where
@@ -63,82 +33,6 @@ pub(crate) fn findings_flag() -> usize {
     watch::news_flag().as_ptr().addr()
 }
 
-fn tell_news(py: Python<'_>) -> PyResult<()> {
-    let new = |told: &mut Told| {
-        let from = std::mem::replace(&mut told.count, told.sanitizer.num_findings());
-        (told.count > from).then(|| (told.callback.as_ref().map(|it| it.clone_ref(py)), from))
-    };
-    let mut all = Vec::new();
-    for told in TOLD.lock().iter_mut() {
-        if let Some((callback, from)) = new(told) {
-            let callback = callback.or_else(|| Some(PROCESS_CALLBACK.get(py)?.clone_ref(py)));
-            all.push((callback, told.sanitizer.findings(from)));
-        }
-    }
-    let mut told = Ok(());
-    for (callback, findings) in all {
-        let Some(callback) = callback else { continue };
-        // Whether the wait for an event without a record does harm shows later.
-        let is_sure = |it: &&Found| it.kind != FindingKind::UnrecordedEvent;
-        let sure = findings.iter().filter(is_sure);
-        let findings: Vec<_> = sure.map(|it| FoundTuple::of(py, it)).collect();
-        // Its findings count as told, so that one that raises keeps none from the others.
-        let ended = callback.call1(py, (findings,)).map(drop);
-        told = first_error(py, told, ended);
-    }
-    told
-}
-
-/// The first error of two calls; an interrupt before another exception.
-fn first_error(py: Python<'_>, first: PyResult<()>, second: PyResult<()>) -> PyResult<()> {
-    let is_interrupt = |error: &PyErr| !error.is_instance_of::<PyException>(py);
-    match (first, second) {
-        (Err(first), Err(second)) if is_interrupt(&second) && !is_interrupt(&first) => Err(second),
-        (Ok(()), second) => second,
-        (first, _) => first,
-    }
-}
-
-/// `(stream, name, access, start, stop, file, line, thread)`; a stream is its device and id.
-type UseTuple =
-    (Option<(String, u64)>, String, &'static str, usize, usize, Option<String>, i32, String);
-
-/// A finding as `accelrt.sanitizer` takes it.
-#[derive(IntoPyObject)]
-struct FoundTuple(
-    &'static str,
-    Option<UseTuple>,
-    UseTuple,
-    Option<(u64, usize, Option<String>, i32)>,
-    String,
-    u64,
-);
-
-impl FoundTuple {
-    fn of(py: Python<'_>, finding: &Found) -> Self {
-        let place = |place: Option<Place>| {
-            let found = place.and_then(|place| stacks::program_place(py, place.stack));
-            found.map_or((None, 0), |(file, line, _)| (Some(file), line))
-        };
-        let side = |used: &FoundUse| {
-            let stream = used.stream.map(|(device, id)| (device.to_string(), id));
-            let own = Some(used.name.text()).filter(|name| !name.is_empty());
-            let called = || name_at(used.function).unwrap_or_else(|| used.operation.to_owned());
-            let name = own.map_or_else(called, |name| name.to_string());
-            let (file, line) = place(Some(used.place));
-            let (start, stop) = (used.range.start, used.range.end);
-            let thread = used.place.thread.text().to_string();
-            (stream, name, used.access, start, stop, file, line, thread)
-        };
-        let buffer = finding.buffer.map(|buffer| {
-            let (file, line) = place(buffer.made);
-            (buffer.address, buffer.bytes, file, line)
-        });
-        let (first, second) = (finding.first.as_ref().map(side), side(&finding.second));
-        Self(finding.kind.name(), first, second, buffer, finding.fix(), finding.count)
-    }
-}
-
 /// A watch of the process's runtime.
 #[pyclass(name = "OrderWatch", module = "accelrt._core", frozen)]
 pub(crate) struct PyOrderWatch(Mutex<Option<Arc<Sanitizer>>>);
@@ -150,7 +44,7 @@ impl PyOrderWatch {
     fn new(callback: Option<Py<PyAny>>) -> PyResult<Self> {
         fork::check().or_raise()?;
         let runtime = Runtime::global().or_raise()?;
-        Ok(Self(Mutex::new(LockRank::Python, Some(begin(&runtime, callback)))))
+        Ok(Self(Mutex::new(LockRank::Python, Some(findings::begin(&runtime, callback)))))
     }
 
     /// What was found.
@@ -175,14 +69,10 @@ impl PyOrderWatch {
         if fork::is_child() {
             return;
         }
-        let Some(ended) = self.0.lock().take() else { return };
-        let is_it = |told: &mut Told| Arc::ptr_eq(&told.sanitizer, &ended);
-        let (told, is_last) = {
-            let mut all = TOLD.lock();
-            (all.extract_if(.., is_it).collect::<Vec<_>>(), all.is_empty())
-        };
-        stacks::want_for_order(!is_last);
-        drop((told, ended)); // without the lock
+        let ended = self.0.lock().take();
+        if let Some(sanitizer) = ended {
+            findings::end(sanitizer);
+        }
     }
 }
 
@@ -193,10 +83,7 @@ pub(crate) fn process_order_watch(py: Python<'_>, callback: Py<PyAny>) -> Option
     if fork::is_child() {
         return None;
     }
-    let _ = PROCESS_CALLBACK.set(py, callback);
-    let told = TOLD.lock();
-    let of_process = told.iter().find(|told| told.callback.is_none())?;
-    let sanitizer = Arc::clone(&of_process.sanitizer);
+    let sanitizer = findings::set_process_callback(py, callback)?;
     Some(PyOrderWatch(Mutex::new(LockRank::Python, Some(sanitizer))))
 }
 

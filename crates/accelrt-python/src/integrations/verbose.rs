@@ -13,7 +13,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 
-use crate::support::errors::{OrRaise, text_of, wrong_type};
+use crate::support::errors::{OrRaise, wrong_type};
+use crate::support::object_text::text_of;
 use crate::support::parameters::integer;
 
 /// A scope in which a library has a verbose level, until `leave`.

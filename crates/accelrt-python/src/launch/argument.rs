@@ -7,7 +7,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt};
 
 use crate::launch::ctypes::{self, Types};
-use crate::launch::function::name_of;
 use crate::launch::marks::{UsedMemory, unmarked};
 use crate::launch::signature::{self, Declared};
 use crate::memory::buffer::PyBuffer;
@@ -15,7 +14,7 @@ use crate::memory::foreign_memory::has_buffer_protocol;
 use crate::memory::value::integer_range;
 use crate::memory::view::PyView;
 use crate::memory::view_memory::ViewMemory;
-use crate::support::errors::{text_of, type_name};
+use crate::support::object_text::{name_of, text_of, type_name};
 
 const MAX_DEPTH: usize = 8;
 

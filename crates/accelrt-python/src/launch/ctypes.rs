@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyType};
 
-use crate::support::errors::type_name;
+use crate::support::object_text::type_name;
 
 /// The flag of ctypes functions that must be called with the GIL.
 const FUNCFLAG_PYTHONAPI: i64 = 4;

@@ -8,13 +8,14 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::launch::argument::{ArgumentConverter, Used, number};
-use crate::launch::function::{KnownFunction, NativeFunction, check_returns_status, name_of};
+use crate::launch::function::{KnownFunction, NativeFunction, check_returns_status};
 use crate::launch::kernel_launch::{self, Sizes};
 use crate::launch::marks::UsedMemory;
 use crate::memory::view_memory::ViewMemory;
 use crate::objects::stream::PyStream;
 use crate::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::support::fastcall::{Arguments, FastMethod};
+use crate::support::object_text::name_of;
 use crate::support::parameters::Flag;
 use crate::support::waiting::enqueue;
 

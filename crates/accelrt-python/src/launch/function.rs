@@ -1,8 +1,5 @@
 //! Resolves the function of a launch to its address and declared types, and caches both.
 
-use std::collections::BTreeMap;
-
-use accelrt::internal::{LockRank, Mutex};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
@@ -11,8 +8,10 @@ use crate::launch::ctypes::{self, Types};
 use crate::launch::kernel_launch::needs_global_size;
 use crate::launch::program::PyKernel;
 use crate::launch::signature::{self, Argtypes, Signature};
-use crate::support::errors::{type_name, wrong_type};
+use crate::support::errors::wrong_type;
+use crate::support::function_names;
 use crate::support::identity_cache::IdentityCache;
+use crate::support::object_text::type_name;
 
 /// The cached address and declared types of a launched function object.
 #[pyclass(frozen)]
@@ -90,7 +89,7 @@ fn find<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, KnownFunction>> 
     if known.function.address == 0 {
         return Err(PyValueError::new_err("the function's address is null"));
     }
-    record_name(known.function.address, object);
+    function_names::record(known.function.address, object);
     let known = Bound::new(py, known)?;
     KNOWN.put(object, &known);
     Ok(known)
@@ -164,29 +163,4 @@ pub(crate) fn check_returns_status(object: &Bound<'_, PyAny>) -> PyResult<()> {
     Err(PyTypeError::new_err(format!(
         "check=True needs a function that returns a 32-bit status; its restype is {restype}"
     )))
-}
-
-/// The `__name__` of each launched function object, by the function's address.
-static NAMES: Mutex<BTreeMap<u64, String>> = Mutex::new(LockRank::Bindings, BTreeMap::new());
-
-/// `record_name` clears `NAMES` at this length: a program may compile any number of functions.
-const NAMES_LIMIT: usize = 4096;
-
-fn record_name(address: u64, object: &Bound<'_, PyAny>) {
-    let Ok(name) = object.getattr("__name__").and_then(|name| name.extract()) else { return };
-    let mut names = NAMES.lock();
-    if names.len() >= NAMES_LIMIT {
-        names.clear();
-    }
-    names.insert(address, name);
-}
-
-/// The name of the last launched function object with this address.
-pub(crate) fn name_at(address: u64) -> Option<String> {
-    NAMES.lock().get(&address).cloned()
-}
-
-pub(crate) fn name_of(object: &Bound<'_, PyAny>) -> String {
-    let name = object.getattr("__name__").and_then(|name| name.extract());
-    name.unwrap_or_else(|_| "the function".to_owned())
 }

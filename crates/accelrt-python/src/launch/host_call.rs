@@ -17,9 +17,10 @@ use pyo3::types::PyType;
 use crate::support::awaiting::{Awaited, Awaiting};
 use crate::support::deferred_drops::drop_parked;
 use crate::support::errors::{OrRaise, exception};
+use crate::support::host_thread::must_not_wait;
 use crate::support::parameters::timeout_argument;
 use crate::support::task_exception::{HandleObjects, RaisedInTask};
-use crate::support::waiting::{must_not_wait, scheduled, step_schedule, without_gil};
+use crate::support::waiting::{scheduled, step_schedule, without_gil};
 
 /// The progress of a callable.
 enum State {

@@ -23,7 +23,8 @@ use crate::memory::view_memory::ViewMemory;
 use crate::objects::contexts;
 use crate::support::call_sites::{enclosing, is_anonymous};
 use crate::support::deferred_drops::{DeferredDrop, drop_parked};
-use crate::support::errors::{OrRaise, type_name, wrong_type};
+use crate::support::errors::{OrRaise, wrong_type};
+use crate::support::object_text::type_name;
 use crate::support::waiting::{enqueue, scheduled};
 
 /// How long a schedule waits for a callable, and how often it looks.

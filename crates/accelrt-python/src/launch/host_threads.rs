@@ -26,9 +26,9 @@ use pyo3::prelude::*;
 use crate::launch::event_callback::{self, EventCallback};
 use crate::launch::host_task::HostTask;
 use crate::support::deferred_drops::drop_parked;
+use crate::support::host_thread::forbid_waits;
 use crate::support::reaper;
 use crate::support::turns::Turns;
-use crate::support::waiting::forbid_waits;
 
 /// A thread releases the GIL after this many callables, because a callable in C may not do so.
 const BATCH: usize = 64;

@@ -17,7 +17,8 @@ use crate::memory::foreign_memory::ForeignMemory;
 use crate::memory::transfers::{buffer_of, foreign_memory};
 use crate::memory::view::PyView;
 use crate::support::deferred_drops::{DeferredDrop, drop_parked};
-use crate::support::errors::{type_name, wrong_type};
+use crate::support::errors::wrong_type;
+use crate::support::object_text::type_name;
 use crate::support::parameters::integer_of;
 use crate::support::waiting::enqueue;
 

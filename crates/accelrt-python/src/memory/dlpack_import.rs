@@ -17,7 +17,8 @@ use crate::memory::foreign_memory::ForeignMemory;
 use crate::memory::strided::{Strided, gather_words};
 use crate::memory::view::{PyView, misaligned};
 use crate::support::deferred_drops::Lender;
-use crate::support::errors::{OrRaise, type_name};
+use crate::support::errors::OrRaise;
+use crate::support::object_text::type_name;
 use crate::support::parameters::Flag;
 
 #[derive(Clone, Copy, Default)]

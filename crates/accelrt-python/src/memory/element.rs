@@ -8,7 +8,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
-use crate::support::errors::{text_of, wrong_type};
+use crate::support::errors::wrong_type;
+use crate::support::object_text::text_of;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Element {

@@ -14,7 +14,8 @@ use pyo3::{ffi, intern};
 use crate::launch::ctypes;
 use crate::memory::strided::{Strided, gather_words};
 use crate::support::deferred_drops::{Lender, Parked, drop_parked, park};
-use crate::support::errors::{OrRaise, type_name};
+use crate::support::errors::OrRaise;
+use crate::support::object_text::type_name;
 use crate::support::waiting::without_gil;
 
 /// Contiguous foreign bytes of the host or of a named device, valid while this value exists. Any

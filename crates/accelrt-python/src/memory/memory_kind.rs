@@ -4,7 +4,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::memory::transfers::{buffer_of, foreign_memory};
-use crate::support::errors::type_name;
+use crate::support::object_text::type_name;
 
 /// The kind of memory of a buffer or view: "device", "pinned", "shared" or "foreign". Shared memory
 /// counts against its device, pinned memory does not.

@@ -5,7 +5,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::memory::element::Element;
-use crate::support::errors::{text_of, wrong_type};
+use crate::support::errors::wrong_type;
+use crate::support::object_text::text_of;
 use crate::support::parameters::integer_of;
 
 /// The argument that requests an inferred extent, as in NumPy.

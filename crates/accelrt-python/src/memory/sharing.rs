@@ -13,7 +13,7 @@ use pyo3::types::PyDict;
 use crate::memory::buffer::PyBuffer;
 use crate::memory::view::PyView;
 use crate::memory::view_memory::ViewMemory;
-use crate::support::errors::type_name;
+use crate::support::object_text::type_name;
 
 /// True when no slice, view, `detach()` or export other than `memory` itself holds the memory of a
 /// buffer or view. False for memory of other libraries. References to `memory` do not count.

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyString};
 
-use crate::support::errors::type_name;
+use crate::support::object_text::type_name;
 
 const MAX_SHOWN_CHARACTERS: usize = 80;
 

@@ -15,7 +15,8 @@ use crate::memory::view::PyView;
 use crate::memory::view_memory::ViewMemory;
 use crate::objects::task_contexts;
 use crate::support::deferred_drops::drop_parked;
-use crate::support::errors::{OrRaise, type_name};
+use crate::support::errors::OrRaise;
+use crate::support::object_text::type_name;
 use crate::support::stacks::FreedWithStack;
 use crate::support::waiting::{check_may_wait, enqueue, without_gil};
 

@@ -8,7 +8,8 @@ use pyo3::types::{PyBool, PyComplex, PyInt};
 
 use crate::memory::element::Element;
 use crate::memory::small_float::SmallFloat;
-use crate::support::errors::{text_of, type_name, wrong_type};
+use crate::support::errors::wrong_type;
+use crate::support::object_text::{text_of, type_name};
 
 /// Converts a number to the bytes of an element. `TypeError` unless the number's kind fits the
 /// type, `OverflowError` when the number is out of the type's range.

@@ -20,7 +20,8 @@ use crate::memory::transfers::{copy_into_view, fill_view};
 use crate::memory::value::bytes_of;
 use crate::memory::view_memory::{MemoryExport, ViewMemory};
 use crate::objects::device::PyDevice;
-use crate::support::errors::{OrRaise, type_name};
+use crate::support::errors::OrRaise;
+use crate::support::object_text::type_name;
 use crate::support::parameters::{self, Flag};
 use crate::support::stacks::FreedWithStack;
 

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use crate::memory::transfers::{buffer_of, foreign_memory};
 use crate::objects::stream::state_of;
-use crate::support::errors::type_name;
+use crate::support::object_text::type_name;
 
 /// The state of the recorded uses of a buffer or view: "done", "pending", "failed" or "released".
 /// Does not block. Neither raises nor ends a failure of the stream.

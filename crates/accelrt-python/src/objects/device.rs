@@ -10,7 +10,8 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::objects::contexts::{Context, default_device};
 use crate::objects::task_contexts;
-use crate::support::errors::{OrRaise, text_of, wrong_type};
+use crate::support::errors::{OrRaise, wrong_type};
+use crate::support::object_text::text_of;
 use crate::support::parameters::{integer, integer_of};
 
 /// A device by name: a kind and, optionally, an index from 0 to 127.
@@ -107,6 +108,11 @@ impl PyDevice {
             });
         }
         Err(wrong_type("device", "an accelrt.device, a string such as 'cpu:0' or an index", object))
+    }
+
+    /// The device as a Python object, for the errors of streams.
+    pub(crate) fn object(py: Python<'_>, device: Device) -> PyResult<Bound<'_, PyAny>> {
+        Ok(Bound::new(py, Self::from(device))?.into_any())
     }
 
     /// The named device. A kind alone means the kind's current device. From here on, what is

@@ -14,7 +14,8 @@ use crate::memory::view::PyView;
 use crate::objects::device::{PyDevice, device_or_default, kind_argument};
 use crate::objects::functions::device_argument;
 use crate::support::deferred_drops::drop_parked;
-use crate::support::errors::{OrRaise, type_name, wrong_type};
+use crate::support::errors::{OrRaise, wrong_type};
+use crate::support::object_text::type_name;
 use crate::support::parameters::size;
 use crate::support::waiting::{enqueue, make_room};
 

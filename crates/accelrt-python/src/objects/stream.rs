@@ -14,7 +14,7 @@ use crate::objects::event::PyEvent;
 use crate::objects::task_contexts;
 use crate::support::awaiting::Awaiting;
 use crate::support::deferred_drops::drop_parked;
-use crate::support::errors::{OrRaise, exception, wrong_type};
+use crate::support::errors::{OrRaise, PROCESS, exception, wrong_type};
 use crate::support::parameters::{NamedArguments, integer, timeout_argument};
 use crate::support::waiting::{enqueue, make_room, step_schedule, without_gil};
 
@@ -316,4 +316,18 @@ pub(crate) fn current_stream_of_kind(kind: DeviceKind) -> PyResult<Stream> {
     task_contexts::apply();
     let runtime = Runtime::global().or_raise()?;
     runtime.current_stream_of(runtime.current_device_of(kind).or_raise()?).or_raise()
+}
+
+/// The failed stream while it exists; None in another process.
+#[pyfunction]
+pub(crate) fn stream_of_error(error: &Bound<'_, PyAny>) -> PyResult<Option<PyStream>> {
+    let process_id: Option<u32> = error.getattr(PROCESS)?.extract()?;
+    if process_id != Some(std::process::id()) {
+        return Ok(None);
+    }
+    let device = *error.getattr("device")?.cast_into::<PyDevice>()?.get();
+    let stream_id = error.getattr("stream_id")?.extract()?;
+    let find = |runtime: &Runtime| runtime.stream_by_id(device.resolve(runtime)?, stream_id);
+    let stream = Runtime::global().and_then(|runtime| find(&runtime));
+    Ok(stream.ok().map(|stream| PyStream { stream }))
 }

@@ -14,7 +14,7 @@ use crossbeam_queue::SegQueue;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use crate::support::waiting::must_not_wait;
+use crate::support::host_thread::must_not_wait;
 
 static PARKED: SegQueue<Parked> = SegQueue::new();
 

@@ -1,21 +1,20 @@
 //! Converts errors to Python exceptions, of torch's type where torch raises the same error.
 
 use std::fmt::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use accelrt::StreamError::{Failed, SeveralFailed};
 use accelrt::internal::{NATIVE_CALLS, StackId, display_bytes};
 use accelrt::{
-    DriverError, Error, EventError, FailureCause, GeneratorError, MemoryError, ProgramError,
-    Runtime, RuntimeError, Shortage, StreamFailure,
+    Device, DriverError, Error, EventError, FailureCause, GeneratorError, MemoryError,
+    ProgramError, RuntimeError, Shortage, StreamFailure,
 };
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTimeoutError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyCFunction, PyList, PyTuple};
 
-use crate::launch::function::name_at;
-use crate::objects::device::PyDevice;
-use crate::objects::stream::PyStream;
+use crate::support::function_names::name_at;
+use crate::support::object_text::type_name;
 use crate::support::stacks;
 use crate::support::task_exception::RaisedInTask;
 
@@ -162,10 +161,22 @@ fn sizes(requested_bytes: usize, total_bytes: usize, cache: Option<&Shortage>) -
     ]
 }
 
+/// Converts a device to an `accelrt.device`.
+pub(crate) type NewDevice = for<'py> fn(Python<'py>, Device) -> PyResult<Bound<'py, PyAny>>;
+
+/// Creates the attribute `device` of stream errors, whose class a layer above defines.
+static NEW_DEVICE: OnceLock<NewDevice> = OnceLock::new();
+
 /// Sets each attribute to None on its exception class, so that instances that a program creates
-/// have the attributes too.
-pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
+/// have the attributes too. `stream_of_error` returns the attribute `stream` of a stream error,
+/// and `new_device` its attribute `device`.
+pub(crate) fn add_attributes(
+    module: &Bound<'_, PyModule>,
+    stream_of_error: Bound<'_, PyCFunction>,
+    new_device: NewDevice,
+) -> PyResult<()> {
     let py = module.py();
+    let _ = NEW_DEVICE.set(new_device); // an earlier import of the module has set the same
     for (name, _) in sizes(0, 0, None) {
         py.get_type::<OutOfMemoryError>().setattr(name, py.None())?;
     }
@@ -174,29 +185,15 @@ pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
         failed.setattr(name, py.None())?;
     }
     let property = py.import("builtins")?.getattr("property")?;
-    failed.setattr("stream", property.call1((wrap_pyfunction!(stream_of_error, module)?,))?)?;
+    failed.setattr("stream", property.call1((stream_of_error,))?)?;
     failed.setattr("errors", property.call1((wrap_pyfunction!(errors_of_error, module)?,))?)
 }
 
 /// The attribute with the id of the raising process; another process may unpickle the error.
-const PROCESS: &str = "_process_id";
+pub(crate) const PROCESS: &str = "_process_id";
 
 /// The attribute with the errors of several streams; None for the failure of one stream.
 const SEVERAL: &str = "_several";
-
-/// The failed stream while it exists; None in another process.
-#[pyfunction]
-fn stream_of_error(error: &Bound<'_, PyAny>) -> PyResult<Option<PyStream>> {
-    let process_id: Option<u32> = error.getattr(PROCESS)?.extract()?;
-    if process_id != Some(std::process::id()) {
-        return Ok(None);
-    }
-    let device = *error.getattr("device")?.cast_into::<PyDevice>()?.get();
-    let stream_id = error.getattr("stream_id")?.extract()?;
-    let find = |runtime: &Runtime| runtime.stream_by_id(device.resolve(runtime)?, stream_id);
-    let stream = Runtime::global().and_then(|runtime| find(&runtime));
-    Ok(stream.ok().map(|stream| PyStream { stream }))
-}
 
 // The error must not hold itself: the cycle would keep the frames of its traceback, and their
 // buffers, until a garbage collection. A device that runs out of memory starts no collection.
@@ -233,7 +230,9 @@ fn exception_of(py: Python<'_>, error: &Arc<StreamFailure>) -> PyErr {
 }
 
 fn add_place(raised: &Bound<'_, PyAny>, error: &StreamFailure) -> PyResult<()> {
-    raised.setattr("device", PyDevice::from(error.device()))?;
+    let new_device = NEW_DEVICE.get();
+    let device = new_device.map(|new| new(raised.py(), error.device())).transpose()?;
+    raised.setattr("device", device)?;
     raised.setattr("stream_id", error.stream_id())?;
     raised.setattr("ticket", error.ticket())?;
     raised.setattr("skipped", error.skipped_count())?;
@@ -272,17 +271,4 @@ fn cause(py: Python<'_>, error: &StreamFailure) -> Option<PyErr> {
 
 pub(crate) fn wrong_type(what: &str, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("{what} must be {expected}, not {}", type_name(given)))
-}
-
-/// The text of an object. `Display` of an object converts it once more, which runs signal handlers,
-/// and drops what they raise.
-pub(crate) fn text_of(object: &Bound<'_, PyAny>) -> PyResult<String> {
-    Ok(object.str()?.to_string_lossy().into_owned())
-}
-
-pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
-    object
-        .get_type()
-        .name()
-        .map_or_else(|_| "object".to_owned(), |name| name.to_string_lossy().into_owned())
 }

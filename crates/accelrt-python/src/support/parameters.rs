@@ -10,7 +10,8 @@ use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyValueErro
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PySlice, PySliceMethods, PyTuple};
 
-use crate::support::errors::{OrRaise, text_of, wrong_type};
+use crate::support::errors::{OrRaise, wrong_type};
+use crate::support::object_text::text_of;
 
 /// A `bool` parameter. Extraction accepts any object, so that `get` can raise our own error.
 pub(crate) enum Flag<'py> {

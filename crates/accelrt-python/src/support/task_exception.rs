@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::support::deferred_drops::DeferredDrop;
-use crate::support::errors::type_name;
+use crate::support::object_text::type_name;
 
 /// The most characters of an exception's text that a stream's failure keeps, as in
 /// `accelrt/_failures.py`.

@@ -1,33 +1,15 @@
 //! Waits that release the GIL and that Ctrl-C interrupts. Callables of `launch_host` must not wait.
 
-use std::cell::Cell;
-
 use accelrt::internal::Lifecycle;
 use accelrt::{Error, Result, Runtime, RuntimeError, Stream};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::integrations::sanitizer;
 use crate::support::deferred_drops::drop_parked;
 use crate::support::errors::{OrRaise, exception};
+use crate::support::findings;
+use crate::support::host_thread::must_not_wait;
 use crate::support::stacks::StackScope;
-
-thread_local! {
-    /// True on host threads, which call the callables of `launch_host`.
-    static MUST_NOT_WAIT: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Makes waits for unfinished work fail on this thread, which then drops no parked objects either.
-/// Host threads call this function, because other threads wait for them.
-pub(crate) fn forbid_waits() {
-    MUST_NOT_WAIT.set(true);
-}
-
-/// True on threads that call the callables of `launch_host`. Waits for unfinished work fail there.
-#[pyfunction]
-pub(crate) fn must_not_wait() -> bool {
-    MUST_NOT_WAIT.get()
-}
 
 /// Calls `wait` without the GIL. `wait` calls its argument about every 50 ms while it sleeps.
 /// When a signal handler raises, the wait fails with that exception, and the work continues.
@@ -91,7 +73,7 @@ pub(crate) fn enqueue<T>(
     let scope = StackScope::of_order(py);
     let pushed = push().or_raise()?;
     if scope.is_known() {
-        sanitizer::tell_new(py)?;
+        findings::tell_new(py)?;
     }
     Ok(pushed)
 }
