@@ -83,7 +83,9 @@ mod _core {
             work_state::work_state,
         },
         objects::{
-            contexts::{enter_index, exit_index},
+            contexts::{
+                current_memory_tag, enter_index, enter_memory_tag, exit_index, exit_memory_tag,
+            },
             device::PyDevice,
             event::PyEvent,
             functions::{
@@ -97,7 +99,6 @@ mod _core {
                 PyGenerator, default_generator, manual_seed, manual_seed_all, manual_seed_device,
             },
             stream::PyStream,
-            tags::{current_memory_tag, enter_memory_tag, exit_memory_tag},
         },
         support::{
             errors::{DeviceLost, OutOfMemoryError, StreamError},

@@ -14,11 +14,11 @@ use pyo3::types::{PyDict, PyFloat, PyList};
 
 use crate::memory::history::contexts_of;
 use crate::memory::snapshot_writer::SnapshotWriter;
-use crate::objects::contexts::{Context, EnteredPool};
-use crate::objects::device::kind_argument;
 use crate::objects::functions::device_argument;
+use crate::objects::selection::{Context, EnteredPool};
 use crate::objects::task_contexts;
 use crate::support::errors::OrRaise;
+use crate::support::parameters::kind_argument;
 use crate::support::stacks::StackScope;
 use crate::support::waiting::without_gil;
 

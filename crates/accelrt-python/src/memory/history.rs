@@ -19,8 +19,8 @@ use pyo3::types::{PyDict, PyList};
 use crate::memory::allocator_settings::settings_dict;
 use crate::memory::snapshot::{ACTIONS, name_of};
 use crate::memory::snapshot_writer::SnapshotWriter;
-use crate::objects::device::kind_argument;
 use crate::support::errors::OrRaise;
+use crate::support::parameters::kind_argument;
 use crate::support::stacks::{self, Wanted};
 
 /// As many as `record_memory_history` keeps by default.

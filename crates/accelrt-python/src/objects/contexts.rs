@@ -1,51 +1,20 @@
-//! The `with` statements of devices, indices, streams, pools and tags.
+//! Enters and leaves the `with` statements of devices, indices, streams, pools and tags.
 //!
 //! Each thread has one stack of open `with` statements, and each context of asyncio one above it.
 //! The innermost decides the default device. A thread's pools stand with what it has selected, and
 //! its tags apart (`tags`).
 
 use std::cell::RefCell;
-use std::hash::{Hash, Hasher};
 
-use accelrt::internal::{NameId, forget_hints};
-use accelrt::{Device, DeviceKind, MemPool, Result, Runtime, Stream};
+use accelrt::internal::{AllocationContext, NameId, forget_hints, fork};
+use accelrt::{Device, Result, Runtime, Stream};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::objects::device::{PyDevice, kind_argument};
-use crate::objects::tags;
-use crate::objects::task_contexts::{self, Selection};
+use crate::objects::selection::Context;
+use crate::objects::{tags, task_contexts};
 use crate::support::errors::OrRaise;
-
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Context {
-    /// A device, or only a kind of devices.
-    Device(PyDevice),
-    /// A device of a kind, by its index. `None` has no effect.
-    Index(DeviceKind, Option<usize>),
-    Stream(Stream),
-    Pool(EnteredPool),
-    /// What memory is for.
-    Tag(NameId),
-}
-
-/// A pool as `with` statements compare it: by its id.
-#[derive(Clone)]
-pub(crate) struct EnteredPool(pub MemPool);
-
-impl PartialEq for EnteredPool {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.id() == other.0.id()
-    }
-}
-
-impl Eq for EnteredPool {}
-
-impl Hash for EnteredPool {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.id().hash(state);
-    }
-}
+use crate::support::parameters::kind_argument;
 
 struct Entered {
     context: Context,
@@ -83,7 +52,7 @@ impl Context {
         // Sets the stream first: if the runtime refuses this step, the device stays unchanged.
         let previous_stream = match &self {
             Self::Stream(stream) => Some(runtime.exchange_stream(stream)?),
-            Self::Device(_) | Self::Index(..) | Self::Pool(_) | Self::Tag(_) => None,
+            Self::Device(..) | Self::Index(..) | Self::Pool(_) | Self::Tag(_) => None,
         };
         let exchange = |device: Result<Device>| runtime.exchange_device(device?);
         let previous_device = self.device().map(exchange).transpose()?;
@@ -104,7 +73,7 @@ impl Context {
             return Ok(());
         }
         let what = match self {
-            Self::Device(_) | Self::Index(..) => "Device",
+            Self::Device(..) | Self::Index(..) => "Device",
             Self::Stream(_) => "Stream",
             Self::Pool(_) => "Memory pool",
             Self::Tag(_) => "Memory tag",
@@ -133,38 +102,6 @@ impl Context {
             runtime.restore_device(device);
         }
         Ok(true)
-    }
-
-    /// What this makes current; the stream first, which the runtime may refuse.
-    pub(crate) fn selections(&self) -> Result<Vec<Selection>> {
-        let first = match self {
-            Self::Stream(stream) => Some(Selection::Stream(stream.clone())),
-            Self::Pool(pool) => Some(Selection::Pool(pool.0.clone())),
-            Self::Tag(tag) => Some(Selection::Tag(*tag)),
-            Self::Device(_) | Self::Index(..) => None,
-        };
-        let device = self.device().transpose()?.map(Selection::Device);
-        Ok(first.into_iter().chain(device).collect())
-    }
-
-    /// The device that becomes current, if any.
-    fn device(&self) -> Option<Result<Device>> {
-        match self {
-            Self::Device(device) => device.index.map(|index| Device::new(device.kind, index)),
-            Self::Index(kind, index) => index.map(|index| Device::new(*kind, index)),
-            Self::Stream(stream) => Some(Ok(stream.device())),
-            Self::Pool(_) | Self::Tag(_) => None,
-        }
-    }
-
-    /// The kind whose current device `default_device` returns in this context, if any.
-    pub(crate) fn kind(&self) -> Option<DeviceKind> {
-        match self {
-            Self::Device(device) => Some(device.kind),
-            Self::Index(kind, index) => index.map(|_| *kind),
-            Self::Stream(stream) => Some(stream.device().kind()),
-            Self::Pool(_) | Self::Tag(_) => None,
-        }
     }
 }
 
@@ -199,4 +136,30 @@ pub(crate) fn enter_index(py: Python<'_>, kind: &str, index: i64) -> PyResult<()
 #[pyfunction]
 pub(crate) fn exit_index(py: Python<'_>, kind: &str, index: i64) -> PyResult<()> {
     Context::Index(kind_argument(kind)?, usize::try_from(index).ok()).exit(py)
+}
+
+/// Gives the requests of this thread a tag until `exit_memory_tag`; inside a running asyncio loop
+/// those of the asyncio task.
+#[pyfunction]
+pub(crate) fn enter_memory_tag(py: Python<'_>, name: &str) -> PyResult<()> {
+    if fork::is_child() {
+        return Ok(()); // a child requests no memory, but may run code with tags
+    }
+    Context::Tag(NameId::of(name)).enter(py)
+}
+
+/// Leaves the innermost `with` of a tag.
+#[pyfunction]
+pub(crate) fn exit_memory_tag(py: Python<'_>, name: &str) -> PyResult<()> {
+    if fork::is_child() {
+        return Ok(());
+    }
+    Context::Tag(NameId::of(name)).exit(py)
+}
+
+/// The tag of what runs; empty for none.
+#[pyfunction]
+pub(crate) fn current_memory_tag() -> String {
+    task_contexts::apply();
+    AllocationContext::current().tag.text().to_string()
 }

@@ -4,11 +4,12 @@ use accelrt::internal::KINDS_REFUSED;
 use accelrt::{
     Device, DeviceError, DeviceKind, Error, MAX_DEVICE_INDEX, Result, Runtime, parse_device,
 };
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-use crate::objects::contexts::{Context, default_device};
+use crate::objects::contexts::default_device;
+use crate::objects::selection::Context;
 use crate::objects::task_contexts;
 use crate::support::errors::{OrRaise, wrong_type};
 use crate::support::object_text::text_of;
@@ -79,13 +80,13 @@ impl PyDevice {
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        Context::Device(*slf.get()).enter(slf.py())?;
+        slf.get().context().enter(slf.py())?;
         Ok(slf)
     }
 
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        Context::Device(*self).exit(exception.py())
+        self.context().exit(exception.py())
     }
 }
 
@@ -108,6 +109,11 @@ impl PyDevice {
             });
         }
         Err(wrong_type("device", "an accelrt.device, a string such as 'cpu:0' or an index", object))
+    }
+
+    /// What a `with` of the device enters.
+    fn context(self) -> Context {
+        Context::Device(self.kind, self.index)
     }
 
     /// The device as a Python object, for the errors of streams.
@@ -168,11 +174,4 @@ fn index_in_range(number: i64, given: &Bound<'_, PyAny>) -> PyResult<usize> {
         ))),
         Err(_) => Err(PyRuntimeError::new_err("Device index must not be negative")),
     }
-}
-
-pub(crate) fn kind_argument(kind: &str) -> PyResult<DeviceKind> {
-    DeviceKind::from_name(kind).ok_or_else(|| {
-        let names = DeviceKind::names();
-        PyTypeError::new_err(format!("kind must be one of {names}, not {kind:?}"))
-    })
 }

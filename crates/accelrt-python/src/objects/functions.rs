@@ -9,12 +9,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::launch::host_threads;
-use crate::objects::device::{PyDevice, kind_argument};
+use crate::objects::device::PyDevice;
+use crate::objects::selection::Selection;
 use crate::objects::stream::{PyStream, stream_argument};
-use crate::objects::task_contexts::{self, Selection};
+use crate::objects::task_contexts;
 use crate::support::errors::{OrRaise, python_text, wrong_type};
 use crate::support::object_text::text_of;
-use crate::support::parameters::{Flag, integer_of, timeout_argument};
+use crate::support::parameters::{Flag, integer_of, kind_argument, timeout_argument};
 use crate::support::reaper;
 use crate::support::waiting::without_gil;
 

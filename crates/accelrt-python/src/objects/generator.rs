@@ -11,12 +11,12 @@ use pyo3::types::{PyBool, PyBytes, PyMemoryView, PyTuple};
 use crate::memory::element::Element;
 use crate::memory::transfers::{current_stream, write_if_buffer};
 use crate::memory::view::PyView;
-use crate::objects::device::{PyDevice, device_or_default, kind_argument};
+use crate::objects::device::{PyDevice, device_or_default};
 use crate::objects::functions::device_argument;
 use crate::support::deferred_drops::drop_parked;
 use crate::support::errors::{OrRaise, wrong_type};
 use crate::support::object_text::type_name;
-use crate::support::parameters::size;
+use crate::support::parameters::{kind_argument, size};
 use crate::support::waiting::{enqueue, make_room};
 
 /// A generator of random numbers: Philox 4x32-10, with the same bits on every kind of device.

@@ -5,6 +5,7 @@ pub(crate) mod device;
 pub(crate) mod event;
 pub(crate) mod functions;
 pub(crate) mod generator;
+pub(crate) mod selection;
 pub(crate) mod stream;
 pub(crate) mod tags;
 pub(crate) mod task_contexts;

@@ -8,9 +8,9 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::launch::host_call::PyHostCall;
 use crate::launch::host_task;
-use crate::objects::contexts::Context;
 use crate::objects::device::{PyDevice, device_or_default};
 use crate::objects::event::PyEvent;
+use crate::objects::selection::Context;
 use crate::objects::task_contexts;
 use crate::support::awaiting::Awaiting;
 use crate::support::deferred_drops::drop_parked;

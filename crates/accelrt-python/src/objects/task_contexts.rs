@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use accelrt::internal::{LockRank, Mutex, NameId, Selected, fork};
-use accelrt::{Device, DeviceKind, MemPool, Result, Runtime, Stream};
+use accelrt::internal::{LockRank, Mutex, Selected, fork};
+use accelrt::{DeviceKind, Runtime};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
-use crate::objects::contexts::Context;
+use crate::objects::selection::{Context, Selection};
 use crate::objects::tags;
 use crate::support::errors::OrRaise;
 
@@ -40,14 +40,6 @@ struct Entry {
     selections: Vec<Selection>,
 }
 
-#[derive(Clone)]
-pub(crate) enum Selection {
-    Device(Device),
-    Stream(Stream),
-    Pool(MemPool),
-    Tag(NameId),
-}
-
 /// What this thread's selection stands for while a context with entries runs.
 struct Applied {
     entries: Py<Entries>,
@@ -57,33 +49,6 @@ struct Applied {
 
 thread_local! {
     static APPLIED: RefCell<Option<Applied>> = const { RefCell::new(None) };
-}
-
-impl Selection {
-    /// Makes this current. Fails, without a change, if the runtime refuses it.
-    pub(crate) fn select(&self, runtime: &Runtime) -> Result<()> {
-        match self {
-            Self::Device(device) => runtime.exchange_device(*device).map(drop),
-            Self::Stream(stream) => runtime.exchange_stream(stream).map(drop),
-            Self::Pool(pool) => {
-                pool.push();
-                Ok(())
-            }
-            Self::Tag(tag) => {
-                tags::select(*tag);
-                Ok(())
-            }
-        }
-    }
-
-    fn add_to(&self, selected: &mut Selected) {
-        match self {
-            Self::Device(device) => selected.set_device(*device),
-            Self::Stream(stream) => drop(selected.set_stream(stream.clone())),
-            Self::Pool(pool) => pool.add_to(selected),
-            Self::Tag(_) => {} // apart from what is selected: see `switch_to`
-        }
-    }
 }
 
 /// Makes this thread's selection that of the context that runs. Every call does this that reads or

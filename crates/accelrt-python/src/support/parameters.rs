@@ -1,9 +1,10 @@
-//! Reads flags, integers and slices of the Python API. Each error names its parameter.
+//! Reads flags, integers, slices and kinds of the Python API. Each error names its parameter.
 
 use std::convert::Infallible;
 use std::ops::Range;
 use std::time::Duration;
 
+use accelrt::DeviceKind;
 use accelrt::internal::check_alignment;
 use pyo3::Borrowed;
 use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyValueError};
@@ -187,4 +188,12 @@ pub(crate) fn pair(what: &str, object: Option<&Bound<'_, PyAny>>) -> PyResult<Op
     let (first, second) = object.extract::<(Bound<'_, _>, Bound<'_, _>)>().map_err(|_| wrong())?;
     let pair = integer_of(&first)?.zip(integer_of(&second)?);
     pair.map(Some).ok_or_else(wrong)
+}
+
+/// Reads the name of a kind.
+pub(crate) fn kind_argument(kind: &str) -> PyResult<DeviceKind> {
+    DeviceKind::from_name(kind).ok_or_else(|| {
+        let names = DeviceKind::names();
+        PyTypeError::new_err(format!("kind must be one of {names}, not {kind:?}"))
+    })
 }
