@@ -67,6 +67,9 @@ mod _core {
             buffer::{PyBuffer, empty, empty_pinned, empty_shared, zeros},
             buffer_state::{exchange_inference_mode, is_inference_mode},
             dlpack_import::from_dlpack,
+            generator::{
+                PyGenerator, default_generator, manual_seed, manual_seed_all, manual_seed_device,
+            },
             history::{
                 memory_snapshot, start_memory_history, stop_memory_history, take_memory_snapshot,
             },
@@ -94,9 +97,6 @@ mod _core {
                 exchange_device, flag, get_device_properties, get_memory_info, initialize,
                 is_initialized, kind_index, kind_names, left_out_devices, parse_bytes, set_stream,
                 settings, shut_down, synchronize, unavailable_reason,
-            },
-            generator::{
-                PyGenerator, default_generator, manual_seed, manual_seed_all, manual_seed_device,
             },
             stream::PyStream,
         },

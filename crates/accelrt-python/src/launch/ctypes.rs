@@ -4,7 +4,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyString, PyType};
+use pyo3::types::{PyDict, PyType};
 
 use crate::support::object_text::type_name;
 
@@ -67,29 +67,6 @@ impl Types {
         let address = pointer.getattr(intern!(py, "value"))?;
         if address.is_none() { Ok(0) } else { address.extract() }
     }
-}
-
-/// True when a ctypes type holds references to Python objects, also inside of its arrays and
-/// structures. False for types of other libraries.
-pub(crate) fn holds_objects(kind: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = kind.py();
-    if let Some(element) = kind.getattr_opt(intern!(py, "_type_"))? {
-        if let Ok(letter) = element.cast::<PyString>() {
-            return Ok(letter.to_str()? == "O");
-        }
-        // A pointer holds no reference, even if its target does.
-        return Ok(kind.hasattr(intern!(py, "_length_"))? && holds_objects(&element)?);
-    }
-    for class in kind.getattr(intern!(py, "__mro__"))?.try_iter()? {
-        let own = class?.getattr(intern!(py, "__dict__"))?;
-        let fields = own.call_method1(intern!(py, "get"), (intern!(py, "_fields_"), ()))?;
-        for field in fields.try_iter()? {
-            if holds_objects(&field?.get_item(1)?)? {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
 }
 
 pub(crate) fn check_needs_no_gil(function: &Bound<'_, PyAny>) -> PyResult<()> {

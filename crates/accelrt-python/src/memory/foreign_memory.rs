@@ -8,10 +8,9 @@ use std::sync::{Arc, OnceLock};
 use accelrt::{Buffer, Device, Runtime, Stream};
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyMemoryView;
+use pyo3::types::{PyMemoryView, PyString};
 use pyo3::{ffi, intern};
 
-use crate::launch::ctypes;
 use crate::memory::strided::{Strided, gather_words};
 use crate::support::deferred_drops::{Lender, Parked, drop_parked, park};
 use crate::support::errors::OrRaise;
@@ -242,7 +241,30 @@ fn hides_objects(exporter: Bound<'_, PyAny>) -> PyResult<bool> {
     while exporter.is_exact_instance_of::<PyMemoryView>() {
         exporter = exporter.getattr(intern!(exporter.py(), "obj"))?;
     }
-    ctypes::holds_objects(&exporter.get_type())
+    holds_objects(&exporter.get_type())
+}
+
+/// True when a ctypes type holds references to Python objects, also inside of its arrays and
+/// structures. False for types of other libraries.
+fn holds_objects(kind: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = kind.py();
+    if let Some(element) = kind.getattr_opt(intern!(py, "_type_"))? {
+        if let Ok(letter) = element.cast::<PyString>() {
+            return Ok(letter.to_str()? == "O");
+        }
+        // A pointer holds no reference, even if its target does.
+        return Ok(kind.hasattr(intern!(py, "_length_"))? && holds_objects(&element)?);
+    }
+    for class in kind.getattr(intern!(py, "__mro__"))?.try_iter()? {
+        let own = class?.getattr(intern!(py, "__dict__"))?;
+        let fields = own.call_method1(intern!(py, "get"), (intern!(py, "_fields_"), ()))?;
+        for field in fields.try_iter()? {
+            if holds_objects(&field?.get_item(1)?)? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// True when a NumPy array's dtype contains no Python objects.

@@ -1,24 +1,25 @@
-//! `Buffer.copy_` and `Buffer.copy_to`: copies between buffers and host memory.
-#![expect(unsafe_code, reason = "copies to and from addresses that exporters give")]
+//! `Buffer.copy_` and `Buffer.copy_to`: copies between buffers and the memory of other objects.
 
 use std::sync::Arc;
 
-use accelrt::{Buffer, Device, DeviceKind, Error, Runtime, Stream, Transfer};
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use accelrt::{Buffer, Device, DeviceKind, Runtime, Transfer};
+use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
 
 use crate::memory::buffer::{PyBuffer, allocate};
 use crate::memory::buffer_state::BufferState;
+use crate::memory::copies::{
+    copy_between_buffers, current_stream, fill, from_host, from_lender, to_host,
+};
 use crate::memory::dlpack_import::{ImportOptions, import_from};
 use crate::memory::foreign_memory::ForeignMemory;
 use crate::memory::view::PyView;
 use crate::memory::view_memory::ViewMemory;
-use crate::objects::task_contexts;
 use crate::support::deferred_drops::drop_parked;
 use crate::support::errors::OrRaise;
 use crate::support::object_text::type_name;
 use crate::support::stacks::FreedWithStack;
-use crate::support::waiting::{check_may_wait, enqueue, without_gil};
+use crate::support::waiting::{check_may_wait, without_gil};
 
 pub(crate) fn copy_into(
     target: &BufferState,
@@ -115,42 +116,6 @@ fn staging(py: Python<'_>, view: &PyView) -> PyResult<FreedWithStack<Buffer>> {
     Ok(FreedWithStack::new(staged))
 }
 
-/// A fill copies up to this many bytes from the host, then doubles them by copies in the buffer.
-const SEED_BYTES: usize = 64 << 10;
-
-fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
-    let stream = current_stream(target).or_raise()?;
-    let is_one_byte = pattern.iter().all(|byte| *byte == pattern[0]);
-    let (bytes, seed_bytes) = (target.nbytes(), target.nbytes().min(SEED_BYTES));
-    if is_one_byte || bytes == 0 {
-        return enqueue(py, &stream, || {
-            // SAFETY: the program orders accesses to a buffer on several streams, as the contract
-            // of Python's API requires.
-            unsafe { target.fill_unordered(pattern[0], &stream) }
-        });
-    }
-    let seed = pattern.repeat(seed_bytes / pattern.len());
-    let (address, mut filled) = (seed.as_ptr(), seed_bytes);
-    let mut transfer = enqueue(py, &stream, || {
-        // SAFETY: the task owns `seed`. The program orders accesses to a buffer on several streams.
-        unsafe {
-            target.slice(..seed_bytes)?.copy_from_host_range(address, seed_bytes, seed, &stream)
-        }
-    })?;
-    while filled < bytes {
-        let more = filled.min(bytes - filled);
-        let (from, to) =
-            (target.slice(..more).or_raise()?, target.slice(filled..filled + more).or_raise()?);
-        transfer = enqueue(py, &stream, || {
-            // SAFETY: the stream orders this copy after the write of its source. The program orders
-            // accesses on other streams.
-            unsafe { to.copy_from_unordered(&from, &stream) }
-        })?;
-        filled += more;
-    }
-    Ok(transfer)
-}
-
 pub(crate) fn copy_to_host(
     source: &Buffer,
     target: &Bound<'_, PyAny>,
@@ -215,21 +180,6 @@ pub(crate) fn foreign_memory(object: &Bound<'_, PyAny>) -> Option<Arc<ForeignMem
     }
 }
 
-/// Copies foreign memory into a buffer. Memory outside of the host needs a buffer of its kind.
-pub(crate) fn from_lender(
-    py: Python<'_>,
-    target: &Buffer,
-    source: Arc<ForeignMemory>,
-) -> PyResult<Transfer> {
-    let (from, to) = (source.device, target.device());
-    if from.kind() != DeviceKind::CPU && from.kind() != to.kind() {
-        let text =
-            format!("memory of {from} that others lend is copied into {} buffers", from.kind());
-        return Err(PyBufferError::new_err(format!("{text} only, not into one of {to}")));
-    }
-    from_host(py, target, source)
-}
-
 fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyResult<ForeignMemory> {
     if let Some(memory) = ForeignMemory::of_exporter(what, object, is_written)? {
         return Ok(memory);
@@ -249,56 +199,6 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
     )))
 }
 
-pub(crate) fn copy_between_buffers(
-    py: Python<'_>,
-    target: &Buffer,
-    source: &Buffer,
-) -> PyResult<Transfer> {
-    // A cpu stream cannot access a device's memory, but a device's stream can access the host's.
-    let is_on_host = |buffer: &Buffer| buffer.device().kind() == DeviceKind::CPU;
-    let is_to_host = is_on_host(target) && !is_on_host(source);
-    let stream = current_stream(if is_to_host { source } else { target }).or_raise()?;
-    enqueue(py, &stream, || {
-        // SAFETY: the program orders accesses to a buffer on several streams, as the contract of
-        // Python's API requires.
-        unsafe { target.copy_from_unordered(source, &stream) }
-    })
-}
-
-/// Enqueues a copy of host memory into a buffer. The task keeps the host memory alive.
-fn from_host(py: Python<'_>, target: &Buffer, source: Arc<ForeignMemory>) -> PyResult<Transfer> {
-    let stream = current_stream(target).or_raise()?;
-    check_apart(target, &source)?;
-    let (address, bytes) = (source.address, source.bytes);
-    enqueue(py, &stream, || {
-        // SAFETY: the lender keeps the bytes alive until the owner is dropped. As the contract of
-        // Python's API requires, the program does not write the bytes until then, and orders
-        // accesses to a buffer on several streams.
-        unsafe { target.copy_from_host_range(address, bytes, source, &stream) }
-    })
-}
-
-fn to_host(py: Python<'_>, source: &Buffer, target: ForeignMemory) -> PyResult<Transfer> {
-    let stream = current_stream(source).or_raise()?;
-    check_apart(source, &target)?;
-    let (address, bytes) = (target.address, target.bytes);
-    enqueue(py, &stream, || {
-        // SAFETY: the lender keeps the bytes alive until the owner is dropped, and allows writes.
-        // The program orders other accesses, as the contract of Python's API requires.
-        unsafe { source.copy_to_host_range(address, bytes, target, &stream) }
-    })
-}
-
-/// Refuses a copy between overlapping bytes, as of a NumPy array that shares the buffer's memory.
-fn check_apart(buffer: &Buffer, memory: &ForeignMemory) -> PyResult<()> {
-    if buffer.is_host_accessible() && memory.overlaps(buffer.address().or_raise()?, buffer.nbytes())
-    {
-        let text = "Cannot copy between a buffer and memory that it overlaps";
-        return Err(PyValueError::new_err(text));
-    }
-    Ok(())
-}
-
 /// Calls `enqueue`, and waits for a blocking copy without the GIL. Signal handlers run meanwhile.
 fn copy(
     py: Python<'_>,
@@ -316,9 +216,4 @@ fn copy(
     }
     let is_done = || transfer.is_done();
     without_gil(py, is_done, |is_interrupted| transfer.wait_unless(is_interrupted))
-}
-
-pub(crate) fn current_stream(buffer: &Buffer) -> Result<Stream, Error> {
-    task_contexts::apply();
-    Runtime::global()?.current_stream_of(buffer.device())
 }

@@ -8,8 +8,8 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
 use crate::memory::buffer::allocate;
+use crate::memory::copies::{copy_between_buffers, from_lender};
 use crate::memory::foreign_memory::{ForeignMemory, ParkedDropper};
-use crate::memory::transfers::{copy_between_buffers, from_lender};
 use crate::support::deferred_drops::Lender;
 use crate::support::errors::OrRaise;
 use crate::support::stacks::StackScope;

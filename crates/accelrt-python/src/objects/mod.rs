@@ -4,7 +4,6 @@ pub(crate) mod contexts;
 pub(crate) mod device;
 pub(crate) mod event;
 pub(crate) mod functions;
-pub(crate) mod generator;
 pub(crate) mod selection;
 pub(crate) mod stream;
 pub(crate) mod tags;

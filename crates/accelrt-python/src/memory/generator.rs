@@ -8,8 +8,9 @@ use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError}
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyMemoryView, PyTuple};
 
+use crate::memory::copies::current_stream;
 use crate::memory::element::Element;
-use crate::memory::transfers::{current_stream, write_if_buffer};
+use crate::memory::transfers::write_if_buffer;
 use crate::memory::view::PyView;
 use crate::objects::device::{PyDevice, device_or_default};
 use crate::objects::functions::device_argument;
