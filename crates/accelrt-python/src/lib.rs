@@ -53,6 +53,7 @@ mod _core {
         },
         launch::{
             host_call::PyHostCall,
+            host_threads::shut_down,
             kernels::kernel_address,
             marks::{PyMarked, reads, writes},
             program::{PyKernel, PyProgram},
@@ -96,7 +97,7 @@ mod _core {
                 current_accelerator, current_device, current_stream, default_stream, device_count,
                 exchange_device, flag, get_device_properties, get_memory_info, initialize,
                 is_initialized, kind_index, kind_names, left_out_devices, parse_bytes, set_stream,
-                settings, shut_down, synchronize, unavailable_reason,
+                settings, synchronize, unavailable_reason,
             },
             stream::PyStream,
         },

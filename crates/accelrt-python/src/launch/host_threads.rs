@@ -18,8 +18,8 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use accelrt::Completion;
 use accelrt::internal::{LockRank, Mutex, Sleeper, WORKER_STACK_BYTES, fork};
+use accelrt::{Completion, Runtime};
 use crossbeam_queue::SegQueue;
 use pyo3::prelude::*;
 
@@ -40,7 +40,7 @@ const REST: Duration = Duration::from_secs(1);
 const MORE_THAN_CORES: usize = 4;
 const DEFAULT_THREADS: RangeInclusive<usize> = 8..=32;
 
-pub(crate) static TURNS: Turns = Turns::new();
+static TURNS: Turns = Turns::new();
 static READY: SegQueue<Ready> = SegQueue::new();
 static POOL: Mutex<Pool> = Mutex::new(LockRank::Bindings, Pool::new());
 static LIMIT: OnceLock<usize> = OnceLock::new();
@@ -335,7 +335,22 @@ fn run_batch(py: Python<'_>, service: Service) {
     }
 }
 
-pub(crate) fn drop_pending(py: Python<'_>) {
+/// Shuts the runtime down at interpreter exit; prints unfinished tasks and unraised errors.
+#[pyfunction]
+pub(crate) fn shut_down(py: Python<'_>) {
+    // Malformed settings leave no runtime to shut down. An earlier call has raised their error.
+    if let Ok(runtime) = Runtime::global() {
+        // Releases the GIL, because the shutdown waits for callables that need the GIL.
+        py.detach(|| {
+            runtime.shutdown_and_report();
+            TURNS.close();
+            reaper::TURNS.close();
+        });
+        drop_pending(py);
+    }
+}
+
+fn drop_pending(py: Python<'_>) {
     if fork::is_child() {
         return;
     }

@@ -8,7 +8,6 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::launch::host_threads;
 use crate::objects::device::PyDevice;
 use crate::objects::selection::Selection;
 use crate::objects::stream::{PyStream, stream_argument};
@@ -16,7 +15,6 @@ use crate::objects::task_contexts;
 use crate::support::errors::{OrRaise, python_text, wrong_type};
 use crate::support::object_text::text_of;
 use crate::support::parameters::{Flag, integer_of, kind_argument, timeout_argument};
-use crate::support::reaper;
 use crate::support::waiting::without_gil;
 
 /// The name, capacity and features of a device.
@@ -345,19 +343,4 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         dict.set_item(name, setting(name))?;
     }
     Ok(dict)
-}
-
-/// Shuts the runtime down at interpreter exit; prints unfinished tasks and unraised errors.
-#[pyfunction]
-pub(crate) fn shut_down(py: Python<'_>) {
-    // Malformed settings leave no runtime to shut down. An earlier call has raised their error.
-    if let Ok(runtime) = Runtime::global() {
-        // Releases the GIL, because the shutdown waits for callables that need the GIL.
-        py.detach(|| {
-            runtime.shutdown_and_report();
-            host_threads::TURNS.close();
-            reaper::TURNS.close();
-        });
-        host_threads::drop_pending(py);
-    }
 }
