@@ -10,6 +10,9 @@ use super::source::Source;
 /// Files that may import each other: records that name each other by number.
 const RECORDS: [&str; 6] = ["area", "block", "free_blocks", "heap", "index", "slab"];
 
+/// The folders of the Python crate from the lowest: a file imports no file of a higher folder.
+const PYTHON_FOLDERS: [&str; 5] = ["support", "objects", "memory", "launch", "integrations"];
+
 /// A module path, which names a file.
 type Module = Vec<String>;
 
@@ -29,6 +32,22 @@ pub(crate) fn circles(repository: &Repository) -> Vec<Vec<String>> {
         }
     }
     circles.into_iter().collect()
+}
+
+/// The imports of a higher folder in the Python crate: the importing file and the imported one.
+pub(crate) fn upward_imports(repository: &Repository) -> Vec<[String; 2]> {
+    let level = |module: &Module| match &module[..] {
+        [folder, name, inside, ..] if folder == "crates" && name == "accelrt-python" => {
+            PYTHON_FOLDERS.iter().position(|folder| folder == inside)
+        }
+        _ => None,
+    };
+    let mut found = Vec::new();
+    for (from, below) in imports(repository) {
+        let is_higher = |to: &&Module| level(&from).is_some() && level(to) > level(&from);
+        found.extend(below.iter().filter(is_higher).map(|to| [from.join("::"), to.join("::")]));
+    }
+    found
 }
 
 /// The files of the same crate that each file imports. The root has only declarations.
@@ -70,7 +89,7 @@ fn reached_from(from: &Module, below: &BTreeMap<Module, BTreeSet<Module>>) -> BT
 
 #[cfg(test)]
 mod tests {
-    use super::{RECORDS, Repository, circles};
+    use super::{RECORDS, Repository, circles, upward_imports};
 
     fn found(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         circles(&Repository::of(files))
@@ -96,6 +115,16 @@ mod tests {
         assert_eq!(found(&[root, a, b]), [["crates::one::a", "crates::one::b"]]);
         let root = ("crates/two/src/lib.rs", "mod a; mod b; pub use a::A;");
         assert!(found(&[root, a, b]).is_empty(), "`super::A` is nothing here");
+    }
+
+    #[test]
+    fn python_import_of_higher_folder_is_found() {
+        let launch = ("crates/accelrt-python/src/launch/a.rs", "use crate::support::b::B;");
+        let support = ("crates/accelrt-python/src/support/b.rs", "use crate::launch::a::A;");
+        let upward = ["support::b", "launch::a"].map(|it| format!("crates::accelrt-python::{it}"));
+        assert_eq!(upward_imports(&Repository::of(&[launch, support])), [upward]);
+        let support = (support.0, "use crate::support::c::C;");
+        assert!(upward_imports(&Repository::of(&[launch, support])).is_empty());
     }
 
     #[test]
