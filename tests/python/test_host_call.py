@@ -270,3 +270,41 @@ def test_an_exception_says_where_its_callable_was_enqueued_if_tracebacks_are_on(
     assert note == of_cause == "['The callable was enqueued by enqueue in <string>:8']"
     for setting in ("", "0"):
         assert output_of(ENQUEUED, ACCELRT_TRACEBACKS=setting) == "None\nNone\n"
+
+
+# A thread begins in a lambda, so that no frame of a named function is below it.
+ENQUEUED_BY_LAMBDAS = """
+    import _thread, time
+    import accelrt
+
+    def explode():
+        raise ArithmeticError("it explodes")
+
+    class Model:
+        def step(self):
+            return lambda: calls.append(accelrt.Stream().launch_host(explode))
+
+    def of_lambda():
+        return (lambda: lambda: calls.append(accelrt.Stream().launch_host(explode)))()
+
+    def outer():
+        def inner():
+            return lambda: calls.append(accelrt.Stream().launch_host(explode))
+        return inner()
+
+    of_module = lambda: calls.append(accelrt.Stream().launch_host(explode))
+    nested = (lambda: lambda: calls.append(accelrt.Stream().launch_host(explode)))()
+
+    for enqueue in Model().step(), of_lambda(), outer(), of_module, nested:
+        calls = []
+        _thread.start_new_thread(enqueue, ())
+        while not calls:
+            time.sleep(0.001)
+        [note] = calls[0].exception().__notes__
+        print(note.removeprefix("The callable was enqueued by ").split(" in ")[0])
+"""
+
+
+def test_lambdas_that_enqueue_count_as_functions() -> None:
+    names = output_of(ENQUEUED_BY_LAMBDAS, ACCELRT_TRACEBACKS="1").splitlines()
+    assert names == ["Model.step", "of_lambda", "outer.<locals>.inner", "<module>", "<module>"]

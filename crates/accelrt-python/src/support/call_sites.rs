@@ -56,23 +56,3 @@ fn package_folder(py: Python<'_>) -> Option<String> {
     let file: String = py.import("accelrt").ok()?.getattr("__file__").ok()?.extract().ok()?;
     Some(file[..=file.rfind('/')?].to_owned())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn enclosing_of_comprehensions_names_the_function() {
-        for (qualified, expected) in [
-            ("step", "step"),
-            ("Model.step.<locals>.<lambda>", "Model.step"),
-            ("step.<locals>.<genexpr>.<locals>.<lambda>", "step"),
-            ("step.<locals>.inner", "step.<locals>.inner"),
-            ("step.<locals>.inner.<locals>.<listcomp>", "step.<locals>.inner"),
-            ("<lambda>", "<module>"),
-            ("<genexpr>.<locals>.<lambda>", "<module>"),
-        ] {
-            assert_eq!(enclosing(qualified), expected, "{qualified}");
-        }
-    }
-}
