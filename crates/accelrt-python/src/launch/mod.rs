@@ -1,4 +1,4 @@
-//! L4, launches: native functions, kernels and Python callables as tasks, with their arguments.
+//! L4, launches: native functions, kernels and callables as tasks; methods of streams and events.
 
 pub(crate) mod argument;
 pub(crate) mod ctypes;

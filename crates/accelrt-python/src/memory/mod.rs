@@ -1,4 +1,4 @@
-//! L4, memory: buffers, views, exports; statistics, histories and replays of allocators.
+//! L4, memory: buffers, views, exports, generators; statistics, histories, replays of allocators.
 
 pub(crate) mod allocator;
 pub(crate) mod allocator_settings;

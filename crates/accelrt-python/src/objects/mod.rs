@@ -1,4 +1,4 @@
-//! L4, objects: devices, streams, events and generators, and functions for them.
+//! L4, objects: devices, streams and events, and functions for them.
 
 pub(crate) mod contexts;
 pub(crate) mod device;
