@@ -412,9 +412,8 @@ impl StreamFailure {
         self.counter.get_or_init(|| Arc::clone(counter));
         counter.fetch_add(1, Ordering::Relaxed); // Relaxed, here and below: as in `set_raised`
         // Release: pairs with the exchange in `set_raised`.
-        let counted =
-            self.report.compare_exchange(NEW, COUNTED, Ordering::Release, Ordering::Relaxed);
-        if counted.is_err() {
+        let (success, failure) = (Ordering::Release, Ordering::Relaxed);
+        if self.report.compare_exchange(NEW, COUNTED, success, failure).is_err() {
             counter.fetch_sub(1, Ordering::Relaxed);
         }
     }

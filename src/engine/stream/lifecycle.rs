@@ -107,7 +107,9 @@ impl UnseenErrors {
         self.errors.extend(later.errors);
         let beyond = self.errors.len().saturating_sub(MAX_UNSEEN);
         let dropped: Vec<_> = self.errors.drain(..beyond).collect();
-        dropped.iter().for_each(|error| error.count_dropped(&self.dropped));
+        for error in &dropped {
+            error.count_dropped(&self.dropped);
+        }
         dropped
     }
 
