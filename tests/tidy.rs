@@ -1,4 +1,4 @@
-//! The house rules, checked: layers, heads, sizes, homes, names, unsafe code, orderings, words.
+//! The house rules, checked: layers, circles, heads, sizes, homes, unsafe code, orderings, words.
 //!
 //! Every rule is a function over a [`Repository`](tidy::repository::Repository). Beside it stands
 //! the smallest repository that breaks it, so a rule that cannot fail does not pass.
@@ -10,7 +10,6 @@ mod tidy {
     pub(crate) mod internal;
     pub(crate) mod layers;
     pub(crate) mod lexer;
-    pub(crate) mod names;
     pub(crate) mod orderings;
     pub(crate) mod outline;
     pub(crate) mod paths;
@@ -27,8 +26,8 @@ use std::process::Command;
 
 use tidy::repository::{Repository, Violation};
 use tidy::{
-    avoided, circles, homes, internal, layers, names, orderings, prose, repository, semantics,
-    text, unsafety,
+    avoided, circles, homes, internal, layers, orderings, prose, repository, semantics, text,
+    unsafety,
 };
 
 struct Rule {
@@ -63,31 +62,10 @@ const RULES: &[Rule] = &[
         offence: ("src/engine/event.rs", "use std::sync::Mutex;"),
     },
     Rule {
-        name: "texts",
-        check: homes::check_texts,
-        offence: ("src/a.rs", "const A: &str = \"with timing=True\";"),
-    },
-    Rule {
-        name: "output",
-        check: homes::check_output,
-        offence: ("src/engine/event.rs", "fn f() { println!(); }"),
-    },
-    Rule {
-        name: "static-mut",
-        check: homes::check_static_mut,
-        offence: ("src/a.rs", "static mut A: u8 = 0;"),
-    },
-    Rule {
         name: "sleeps",
         check: homes::check_sleeps,
         offence: ("tests/a.rs", "fn f() { std::thread::sleep(d); }"),
     },
-    Rule {
-        name: "names",
-        check: names::check_unique,
-        offence: ("src/a.rs", "pub struct A; mod b { pub(crate) struct A; }"),
-    },
-    Rule { name: "words", check: homes::check_words, offence: ("src/a.rs", "fn f() { todo!() }") },
     Rule { name: "avoided", check: avoided::check, offence: ("src/a.rs", "fn is_kept() {}") },
     Rule {
         name: "prose",

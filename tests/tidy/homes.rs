@@ -1,7 +1,5 @@
-//! Homes: what only one file, only some layers, or nothing at all may name.
+//! Homes: what only one file may name, and sleeps of tests.
 
-use super::layers::layer_of;
-use super::lexer::{Kind, Token};
 use super::paths::{PathUse, Paths};
 use super::repository::{Repository, Violation};
 use super::source::Source;
@@ -73,59 +71,6 @@ fn is_home(home: &str, path: &str) -> bool {
     rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
 
-/// Python's syntax and names stand in the texts of the binding alone.
-pub(crate) fn check_texts(repository: &Repository) -> Vec<Violation> {
-    let words = ["=True", "=False", "argument '", "launch_host", "multiprocessing"];
-    let mut violations = Vec::new();
-    for source in repository.root() {
-        for (index, token) in source.product_code().filter(|(_, token)| token.kind == Kind::Text) {
-            for word in words.iter().filter(|word| token.text.contains(**word)) {
-                let message = format!("{word:?} is Python's: the binding says it, in errors.rs");
-                violations.push(at("texts", source, index, message));
-            }
-        }
-    }
-    violations
-}
-
-/// Nothing below the runtime (L3) writes to the terminal. Tests are free.
-pub(crate) fn check_output(repository: &Repository) -> Vec<Violation> {
-    let macros = ["println", "eprintln", "print", "eprint", "dbg"];
-    let files = repository.root().filter(|source| layer_of(source).is_some_and(|layer| layer < 3));
-    let mut violations = Vec::new();
-    for source in files {
-        for (index, token) in source.product_code() {
-            if macros.contains(&&*token.text) && is_macro_call(source, index) {
-                let message = format!("{}! writes below the runtime", token.text);
-                violations.push(at("output", source, index, message));
-            }
-        }
-        for path in product_paths(source) {
-            let streams = [["std", "io", "stdout"], ["std", "io", "stderr"]];
-            if streams.iter().any(|stream| path.is_in(stream)) {
-                let message = format!("{} writes below the runtime", path.text());
-                violations.push(at("output", source, path.index, message));
-            }
-        }
-    }
-    violations
-}
-
-/// `static mut` is nowhere, not even in tests.
-pub(crate) fn check_static_mut(repository: &Repository) -> Vec<Violation> {
-    let mut violations = Vec::new();
-    for source in &repository.sources {
-        for (index, pair) in source.code.windows(2).enumerate() {
-            // `&'static mut` is a lifetime token, so the word is always the item.
-            if pair[0].is_word("static") && pair[1].is_word("mut") {
-                let message = "static mut: use an atomic, a lock or a OnceLock";
-                violations.push(at("static-mut", source, index, message));
-            }
-        }
-    }
-    violations
-}
-
 /// A test waits for what it tests, never for a clock. Proving that something stays idle needs time
 /// to pass: a comment with the word "idle" within three lines above says that.
 pub(crate) fn check_sleeps(repository: &Repository) -> Vec<Violation> {
@@ -151,36 +96,8 @@ pub(crate) fn check_sleeps(repository: &Repository) -> Vec<Violation> {
     violations
 }
 
-/// What is unfinished is not in the shipped crate: neither the macros nor the marks that say so.
-pub(crate) fn check_words(repository: &Repository) -> Vec<Violation> {
-    let mut violations = Vec::new();
-    for source in repository.product() {
-        for (index, token) in source.code.iter().enumerate() {
-            let is_stub = token.is_word("todo") || token.is_word("unimplemented");
-            if is_stub && is_macro_call(source, index) {
-                let message = format!("{}! in the shipped crate", token.text);
-                violations.push(at("words", source, index, message));
-            }
-        }
-        for (line, text) in (1..).zip(source.text.lines()) {
-            let mut words = text.split(|c: char| c != '_' && !c.is_alphanumeric());
-            if let Some(word) = words.find(|word| ["FIXME", "XXX", "HACK"].contains(word)) {
-                let message = format!("{word}: finish it, or describe it as it is");
-                violations.push(Violation::new("words", &source.path, line, message));
-            }
-        }
-    }
-    violations
-}
-
 fn product_paths(source: &Source) -> impl Iterator<Item = PathUse> {
     Paths::of(source).uses.into_iter().filter(|path| !source.is_test(path.index))
-}
-
-/// True for `name!(…)`, false for a path to something else of that name.
-fn is_macro_call(source: &Source, index: usize) -> bool {
-    let is_word = source.code[index].kind == Kind::Word;
-    is_word && source.code.get(index + 1).is_some_and(|next: &Token| next.is_sign("!"))
 }
 
 fn at(rule: &'static str, source: &Source, index: usize, message: impl Into<String>) -> Violation {
@@ -242,38 +159,6 @@ mod tests {
     }
 
     #[test]
-    fn words_of_python_stand_in_the_binding() {
-        let text = "#[error(\"needs argument 'timing=True'\")] struct A; // non_blocking=True";
-        assert_eq!(count(check_texts, "src/base/error/event.rs", text), 2);
-        assert_eq!(count(check_texts, "crates/accelrt-python/src/support/errors.rs", text), 0);
-        let tests = "#[cfg(test)] mod tests { const A: &str = \"a=True\"; }";
-        assert_eq!(count(check_texts, "src/base/error/event.rs", tests), 0);
-    }
-
-    #[test]
-    fn output_starts_at_the_runtime() {
-        for text in [
-            "fn f() { eprintln!(\"a\"); }",
-            "fn f() { dbg!(1); }",
-            "fn f() { std::io::stderr().write(b); }",
-            "use std::io; fn f() { io::stdout(); }",
-        ] {
-            assert_eq!(count(check_output, "src/engine/stream/mod.rs", text), 1, "{text}");
-            let path = "crates/accelrt-mkl/src/verbose/mod.rs";
-            assert_eq!(count(check_output, path, text), 0, "{text}");
-        }
-        let free = "fn print() { print(); write!(f, \"println!\"); } #[test] fn t() { dbg!(1); }";
-        assert_eq!(count(check_output, "src/engine/stream/mod.rs", free), 0);
-    }
-
-    #[test]
-    fn mutable_statics_are_found_everywhere() {
-        assert_eq!(count(check_static_mut, "tests/a.rs", "static mut A: u8 = 0;"), 1);
-        let free = "static A: u8 = 0; fn f(a: &'static mut u8) {} // static mut";
-        assert_eq!(count(check_static_mut, "src/a.rs", free), 0);
-    }
-
-    #[test]
     fn sleeping_tests_are_found_unless_they_prove_idleness() {
         let sleep = "use std::thread;\nfn f() { thread::sleep(d); }";
         assert_eq!(count(check_sleeps, "tests/a.rs", sleep), 1);
@@ -285,18 +170,5 @@ mod tests {
         assert_eq!(count(check_sleeps, "benches/a.rs", sleep), 0);
         let proof = "fn f() {\n// Workers stay idle meanwhile.\nstd::thread::sleep(d); }";
         assert_eq!(count(check_sleeps, "tests/a.rs", proof), 0);
-    }
-
-    #[test]
-    fn marks_of_unfinished_work_are_found() {
-        // The marks are put together here so that a search for them does not end in this file.
-        for word in [["FIX", "ME"], ["XX", "X"], ["HA", "CK"]] {
-            let text = format!("// {}: later\n", word.concat());
-            assert_eq!(count(check_words, "src/a.rs", &text), 1, "{text}");
-        }
-        assert_eq!(count(check_words, "src/a.rs", "fn f() { todo!() }"), 1);
-        assert_eq!(count(check_words, "src/a.rs", "fn f() { unimplemented!(\"a\") }"), 1);
-        assert_eq!(count(check_words, "src/a.rs", "fn todo() {} // XXXL, hacks, \\u{XX}"), 0);
-        assert_eq!(count(check_words, "tests/a.rs", "fn f() { todo!() }"), 0);
     }
 }

@@ -55,11 +55,6 @@ const AREAS: &[Area] = &[
     area("internal", (4, 1)),
 ];
 
-/// The layer of a file, when the table has a place for it.
-pub(crate) fn layer_of(source: &Source) -> Option<u8> {
-    area_of(&source.module_path()).map(|area| area.level.0)
-}
-
 /// Arrows between modules point down. Tests and `src/lib.rs`, which is the tour, are free.
 pub(crate) fn check(repository: &Repository) -> Vec<Violation> {
     let exports = Exports::of(repository);
