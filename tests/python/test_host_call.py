@@ -292,10 +292,15 @@ ENQUEUED_BY_LAMBDAS = """
             return lambda: calls.append(accelrt.Stream().launch_host(explode))
         return inner()
 
+    def of_generator():
+        return next(
+            lambda: calls.append(accelrt.Stream().launch_host(explode)) for _ in range(1)
+        )
+
     of_module = lambda: calls.append(accelrt.Stream().launch_host(explode))
     nested = (lambda: lambda: calls.append(accelrt.Stream().launch_host(explode)))()
 
-    for enqueue in Model().step(), of_lambda(), outer(), of_module, nested:
+    for enqueue in Model().step(), of_lambda(), outer(), of_generator(), of_module, nested:
         calls = []
         _thread.start_new_thread(enqueue, ())
         while not calls:
@@ -307,4 +312,5 @@ ENQUEUED_BY_LAMBDAS = """
 
 def test_lambdas_that_enqueue_count_as_functions() -> None:
     names = output_of(ENQUEUED_BY_LAMBDAS, ACCELRT_TRACEBACKS="1").splitlines()
-    assert names == ["Model.step", "of_lambda", "outer.<locals>.inner", "<module>", "<module>"]
+    functions = ["Model.step", "of_lambda", "outer.<locals>.inner", "of_generator"]
+    assert names == [*functions, "<module>", "<module>"]

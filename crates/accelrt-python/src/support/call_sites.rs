@@ -22,11 +22,12 @@ pub(crate) fn is_anonymous(name: &str) -> bool {
     matches!(name, "<listcomp>" | "<setcomp>" | "<dictcomp>" | "<genexpr>" | "<lambda>")
 }
 
-/// The function around a comprehension or a lambda, by its qualified name.
+/// The function around a comprehension or a lambda, by its qualified name: `f` of
+/// `f.<locals>.<genexpr>.<lambda>`.
 pub(crate) fn enclosing(qualified: &str) -> &str {
     let mut name = qualified;
-    while let Some((outer, inner)) = name.rsplit_once(".<locals>.") {
-        if !is_anonymous(inner) {
+    while let Some((outer, inner)) = name.rsplit_once('.') {
+        if !is_anonymous(inner) && inner != "<locals>" {
             break;
         }
         name = outer;
