@@ -68,6 +68,21 @@ fn whole_pages_inside_free_blocks_go_back() {
 }
 
 #[test]
+fn mapped_pages_join_the_free_block_behind_them() {
+    // Specification 2.8, map_block: try_merge_blocks with the block behind.
+    let bench = Bench::new(EXPANDABLE);
+    let [_first, second, _third] = [10, 60, 10].map(|size| bench.take(size * MIB));
+    let second = bench.free(second); // 10 to 70 MiB: the pages from 20 to 60 go back
+    bench.empty_cache();
+    assert_eq!(bench.reserved_bytes(), 40 * MIB);
+    let front = bench.take(45 * MIB); // maps both pages: 55 to 60 is left
+    assert_eq!(front.address(), second);
+    let behind = bench.take(15 * MIB);
+    assert_eq!(behind.address(), second + (45 << 20), "what is left is one block up to 70 MiB");
+    assert_eq!(bench.reserved_bytes(), 80 * MIB);
+}
+
+#[test]
 fn addresses_go_back_with_the_last_page() {
     // Specification 2.8: release_expandable_segment.
     let bench = Bench::new(EXPANDABLE);

@@ -3,6 +3,7 @@
 //! Each test runs a program, which forks: the test binary itself has too many threads.
 #![expect(unsafe_code, reason = "fork, waitpid and alarm are the C library's")]
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -361,6 +362,8 @@ fn allocating() {
     let runtime = workers(1);
     let pool = MemPool::new(&runtime, CPU, PoolOptions::default()).unwrap();
     let allocator = runtime.allocator(CPU).unwrap();
+    let block = || allocator.allocate(Request::new(40 << 20, 7)).unwrap();
+    let block = Cell::new(Some(block())); // too large for a thread's cache
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         for stream in 0..3 {
@@ -374,10 +377,14 @@ fn allocating() {
             });
         }
         for _ in 0..ALLOCATING_FORKS {
-            in_child(|| ask_allocator(&allocator, &pool));
+            in_child(|| {
+                ask_allocator(&allocator, &pool);
+                allocator.free(block.take().expect("of the parent")).expect("it is its own");
+            });
         }
         is_over.store(true, Ordering::Relaxed);
     });
+    allocator.free(block.take().expect("no child took it")).expect("it is its own");
     assert!(allocator.statistics().num_device_alloc > 0);
 }
 

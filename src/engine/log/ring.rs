@@ -219,6 +219,7 @@ impl Drop for Ring {
         if !spare.is_null() {
             self.free(spare);
         }
+        debug_assert_eq!(self.num_chunks.load(Ordering::Relaxed), 0, "each chunk is freed once");
     }
 }
 

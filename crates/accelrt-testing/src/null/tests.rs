@@ -46,6 +46,28 @@ fn a_fill_of_released_memory_is_caught() {
 }
 
 #[test]
+fn each_submission_is_done_after_its_own_polls() {
+    // Method: submissions and queries in a random order, beside a count of the queries since the
+    // last submission.
+    const POLLS: u32 = 3;
+    let completion = CompletionMode::WhenAsked { polls: POLLS };
+    let null = Trusted(NullBackend::new(NullConfig { completion, ..NullConfig::default() }));
+    let stream = null.stream_create(0, 0).unwrap();
+    let memory = null.allocate(0, 8, 8).unwrap();
+    let (mut asked, mut order) = (POLLS, 0x9e37_79b9_u32);
+    for step in 0..1_000 {
+        order = order.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        if order >> 30 == 0 {
+            null.fill(stream, memory, 0, 8).unwrap();
+            asked = 0;
+        } else {
+            assert_eq!(null.stream_query(stream).unwrap(), asked >= POLLS, "{step}");
+            asked += 1;
+        }
+    }
+}
+
+#[test]
 fn live_resources_are_counted() {
     let null = small();
     let stream = null.stream_create(0, 0).unwrap();
