@@ -129,7 +129,7 @@ impl XpuBackend {
 
     /// Converts a refused call on a stream into an error of the stream's device.
     pub(crate) fn stream_result<T>(&self, stream: &XpuStream, answer: CallResult<T>) -> Result<T> {
-        answer.map_err(|refusal| stream.device.error(self.driver(), refusal))
+        answer.map_err(|refusal| stream.device.lost_or_refused(self.driver(), refusal))
     }
 
     /// Converts the answer to a call on a mark. A mark does not record its device. With several
@@ -140,7 +140,7 @@ impl XpuBackend {
                 [only] => Some(only),
                 devices => devices.iter().find(|device| device.is_unavailable(self.driver())),
             };
-            let error = device.map(|device| device.error(self.driver(), refusal));
+            let error = device.map(|device| device.lost_or_refused(self.driver(), refusal));
             Err(error.unwrap_or_else(|| driver_error(refusal)))
         })
     }
@@ -213,7 +213,7 @@ unsafe impl Backend for XpuBackend {
         let (device, session) = self.device_and_session(device_index)?;
         let properties = device.queue_properties(priority);
         let queue = session.driver.create_queue(session.context, device.info.id, &properties);
-        let queue = queue.map_err(|refusal| device.error(&session.driver, refusal))?;
+        let queue = queue.map_err(|refusal| device.lost_or_refused(&session.driver, refusal))?;
         Ok(StreamHandle(handle::issue(XpuStream::new(session, queue, device, true))))
     }
 
@@ -229,7 +229,7 @@ unsafe impl Backend for XpuBackend {
     unsafe fn stream_wrap(&self, device_index: usize, native: u64) -> Result<StreamHandle> {
         let (device, session) = self.device_and_session(device_index)?;
         let wrapped = XpuStream::wrap(session, device, native);
-        let stream = wrapped.map_err(|refusal| device.error(&session.driver, refusal))?;
+        let stream = wrapped.map_err(|refusal| device.lost_or_refused(&session.driver, refusal))?;
         Ok(StreamHandle(handle::issue(stream)))
     }
 
@@ -343,7 +343,7 @@ unsafe impl Backend for XpuBackend {
         }
         let device = self.device(device_index)?;
         let released = self.memory.release(self.session(), Some(device), address);
-        released.map_err(|refusal| device.error(self.driver(), refusal))
+        released.map_err(|refusal| device.lost_or_refused(self.driver(), refusal))
     }
 
     fn allocate_host(&self, bytes: usize, align_bytes: usize) -> Result<Address> {

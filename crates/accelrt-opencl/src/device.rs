@@ -134,9 +134,10 @@ impl XpuDevice {
         Ok(())
     }
 
-    /// Converts a refused call on this device into an error. The device counts as lost only when
-    /// the driver reports it as unavailable, because other error codes have other causes too.
-    pub(crate) fn error(&self, driver: &Driver, refusal: CallError) -> Error {
+    /// Converts a refused call on this device into an error. Marks the device as lost when the
+    /// driver reports it as unavailable, by the refusal's code or in answer to a query. No other
+    /// code is evidence of a loss, because each of them also has other causes.
+    pub(crate) fn lost_or_refused(&self, driver: &Driver, refusal: CallError) -> Error {
         if refusal.code == sys::DEVICE_NOT_AVAILABLE || self.is_unavailable(driver) {
             // Relaxed: publishes nothing. A thread that does not see the store asks the driver.
             self.is_lost.store(true, Ordering::Relaxed);

@@ -72,7 +72,9 @@ impl Memory {
                     driver_error(refusal)
                 };
             }
-            match device.error(&session.driver, refusal) {
+            // The code for a lack of memory may also come from a lost device. The shortage is
+            // therefore reported only when the device is not lost.
+            match device.lost_or_refused(&session.driver, refusal) {
                 Error::Driver(DriverError::Refused { .. }) if is_short => {
                     shortage_error(device, bytes)
                 }

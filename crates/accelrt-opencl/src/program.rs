@@ -63,7 +63,7 @@ impl XpuProgram {
     ) -> Result<Self> {
         let failed =
             |log: String| Error::Program(ProgramError::BuildFailed { device: device.device, log });
-        let refused = |refusal| device.error(&session.driver, refusal);
+        let refused = |refusal| device.lost_or_refused(&session.driver, refusal);
         let missing = Error::Driver(DriverError::Unsupported {
             kind: DeviceKind::XPU,
             capability: "programs of kernels: its driver lacks a function for them",
@@ -89,7 +89,7 @@ impl XpuProgram {
             return Err(match (is_refused_text, log.is_empty()) {
                 (_, false) => failed(log),
                 (true, true) => failed(sys::code_name(refusal.code).to_owned()),
-                (false, true) => device.error(&program.session.driver, refusal),
+                (false, true) => device.lost_or_refused(&program.session.driver, refusal),
             });
         }
         Ok(program)
@@ -172,7 +172,9 @@ fn parameter(info: Option<ArgumentInfo>) -> KernelParameter {
 impl XpuBackend {
     /// Converts a refused call on a program or kernel into an error of the device.
     fn program_result<T>(&self, device_index: usize, answer: CallResult<T>) -> Result<T> {
-        answer.or_else(|refusal| Err(self.device(device_index)?.error(self.driver(), refusal)))
+        answer.or_else(|refusal| {
+            Err(self.device(device_index)?.lost_or_refused(self.driver(), refusal))
+        })
     }
 }
 

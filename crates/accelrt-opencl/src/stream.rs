@@ -16,29 +16,36 @@ use crate::sys::{self, Event, Queue};
 /// The stream removes completed waits whenever the number of waits is a multiple of this.
 const WAITS_PER_CHECK: usize = 64;
 
-/// A queue and its counts.
+/// A queue, and counts of the commands that this backend has enqueued in it.
 ///
-/// | number | meaning |
+/// | count | meaning |
 /// |---|---|
-/// | `submitted` | commands enqueued by this backend, except the markers of `query` |
-/// | `flushed` | a lower bound of the commands sent to the device; others may never start |
-/// | `done` | a lower bound of the commands that are complete |
+/// | `submitted` | all commands, except those that `query` enqueues to get an event |
+/// | `flushed` | a lower bound of the commands that the driver has sent to the device |
+/// | `completed` | a lower bound of the commands that the device has completed |
+///
+/// The driver may hold commands back until a flush, so a queue is flushed before an event of it is
+/// awaited or queried. On an exclusive queue, `query` calls the driver only while `completed` is
+/// less than `submitted`.
 ///
 /// All accesses are relaxed: no count publishes other data, and the driver orders the commands.
 #[derive(Debug)]
 pub(crate) struct XpuStream {
     session: Arc<Session>,
     pub(crate) queue: Queue,
+    /// The device of the queue. Callers use it to refuse work on a lost device and to convert a
+    /// refused call into an error of the device.
     pub(crate) device: Arc<XpuDevice>,
     /// False for a wrapped queue, since other code also submits to it.
     is_exclusive: bool,
     submitted: AtomicU64,
     flushed: AtomicU64,
-    done: AtomicU64,
-    /// The marker of the latest query, and the number of submissions before the marker.
-    query_marker: Mutex<Option<(Event, u64)>>,
-    /// Events of waits for other streams, except waits that are known to be complete. Only these
-    /// events report a failure of the awaited work: a queue need not stop at a failed wait.
+    completed: AtomicU64,
+    /// The event of the latest query, and the value of `submitted` when the event was enqueued.
+    query_event: Mutex<Option<(Event, u64)>>,
+    /// Events of waits for other streams, except waits that are known to be complete. When the
+    /// awaited work fails, OpenCL may still execute the commands after the wait. The status of the
+    /// wait's event is then the only report of the failure.
     waits: Mutex<Vec<Event>>,
 }
 
@@ -57,8 +64,8 @@ impl XpuStream {
             is_exclusive,
             submitted: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            query_marker: Mutex::new(LockRank::Backend, None),
+            completed: AtomicU64::new(0),
+            query_event: Mutex::new(LockRank::Backend, None),
             waits: Mutex::new(LockRank::Backend, Vec::new()),
         })
     }
@@ -81,7 +88,8 @@ impl XpuStream {
         enqueue(self.queue).map(|()| self.count())
     }
 
-    /// Makes later commands wait for `event`. [`Self::mark`] has flushed the queue of the event.
+    /// Makes later commands wait for `event`. The event's queue needs no flush here, because
+    /// [`Self::mark`], which created the event, has flushed that queue.
     pub(crate) fn wait_for(&self, event: Event) -> CallResult {
         let wait = self.session.driver.enqueue_wait(self.queue, event)?;
         self.count();
@@ -113,12 +121,12 @@ impl XpuStream {
         outcome
     }
 
-    /// Creates a marker event behind all submitted commands, and flushes the queue.
+    /// Enqueues an event that completes after all submitted commands, and flushes the queue.
     pub(crate) fn mark(&self) -> CallResult<Event> {
         let event = self.session.driver.enqueue_marker(self.queue)?;
         self.count();
         if let Err(refusal) = self.flush() {
-            self.release(event); // the device might never reach an unflushed mark
+            self.release(event); // without a flush, the event might never complete
             return Err(refusal);
         }
         Ok(event)
@@ -146,23 +154,24 @@ impl XpuStream {
     pub(crate) fn finish(&self) -> CallResult {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         self.session.driver.finish(self.queue)?;
-        self.done.fetch_max(submitted, Ordering::Relaxed); // relaxed: see the type
+        self.completed.fetch_max(submitted, Ordering::Relaxed); // relaxed: see the type
         self.remove_completed_waits()
     }
 
     /// True when all submitted commands are done. OpenCL cannot query a queue, so the first call
-    /// enqueues a marker and queries its event. Until the next command, later calls reuse it.
+    /// enqueues an event and queries its status. Later calls reuse the event until a command is
+    /// submitted.
     pub(crate) fn query(&self) -> CallResult<bool> {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         // Relaxed: see the type.
-        if self.is_exclusive && self.done.load(Ordering::Relaxed) >= submitted {
+        if self.is_exclusive && self.completed.load(Ordering::Relaxed) >= submitted {
             return Ok(true);
         }
-        let earlier = self.query_marker.lock().take();
-        let (event, at) = match earlier {
-            Some(query_marker) if query_marker.1 == submitted => query_marker,
+        let earlier = self.query_event.lock().take();
+        let (event, submitted_before) = match earlier {
+            Some(query_event) if query_event.1 == submitted => query_event,
             stale => {
-                self.release_marker(stale);
+                self.release_query_event(stale);
                 let event = self.session.driver.enqueue_marker(self.queue)?;
                 if let Err(refusal) = self.session.driver.flush(self.queue) {
                     self.release(event);
@@ -173,19 +182,20 @@ impl XpuStream {
         };
         let is_done = event::is_done(&self.session.driver, event);
         if is_done == Ok(false) {
-            let other = self.query_marker.lock().replace((event, at));
-            self.release_marker(other);
+            let other = self.query_event.lock().replace((event, submitted_before));
+            self.release_query_event(other);
         } else {
             self.release(event);
         }
         if is_done == Ok(true) {
-            self.done.fetch_max(at, Ordering::Relaxed); // relaxed: see the type
+            // Relaxed: see the type.
+            self.completed.fetch_max(submitted_before, Ordering::Relaxed);
         }
         is_done
     }
 
-    fn release_marker(&self, query_marker: Option<(Event, u64)>) {
-        if let Some((event, _)) = query_marker {
+    fn release_query_event(&self, query_event: Option<(Event, u64)>) {
+        if let Some((event, _)) = query_event {
             self.release(event);
         }
     }
@@ -231,8 +241,8 @@ impl XpuStream {
 
 impl Drop for XpuStream {
     fn drop(&mut self) {
-        let query_marker = self.query_marker.lock().take();
-        self.release_marker(query_marker);
+        let query_event = self.query_event.lock().take();
+        self.release_query_event(query_event);
         let waits = std::mem::take(&mut *self.waits.lock());
         for wait in waits {
             self.release(wait);

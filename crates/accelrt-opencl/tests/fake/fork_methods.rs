@@ -289,7 +289,7 @@ const LOCK_USERS: [LockUser; 6] = [
     ("allocations", "", |objects| {
         objects.backend.pointer_owner(objects.memory).unwrap();
     }),
-    ("query marker", "hold=1", |objects| {
+    ("query event", "hold=1", |objects| {
         objects.backend.stream_query(objects.stream).unwrap();
     }),
     ("waits", "", |objects| {
