@@ -7,8 +7,8 @@
 //! fitted the polynomials to the least relative error; the root uses Newton's method.
 //! Source: G. Box, M. Muller, "A note on the generation of random normal deviates" (1958).
 
-/// The polynomial p in log(1 + f) = f - f²/2 + f³ p(f), for f from √½ - 1 to √2 - 1. The constant
-/// term is first. Relative error 2^-27 before rounding.
+/// The coefficients of a polynomial p, the constant term first. For f from √½ - 1 to √2 - 1,
+/// log(1 + f) is f - f²/2 + f³ p(f), with a relative error of at most 2^-27 in exact arithmetic.
 pub(crate) const LOG_32: [f32; 8] = [
     0.333_333_3,
     -0.250_008_2,
@@ -20,16 +20,18 @@ pub(crate) const LOG_32: [f32; 8] = [
     -0.076_345,
 ];
 
-/// The polynomial in x² for sin(x π/4) / x, for x² from 0 to 1. Relative error 2^-28 before
-/// rounding.
+/// The coefficients of a polynomial p, the constant term first. For x from -1 to 1, sin(x π/4) is
+/// x p(x²). The relative error is at most 2^-28 before the coefficients are rounded to `f32`.
 pub(crate) const SIN_32: [f32; 4] =
     [std::f32::consts::FRAC_PI_4, -0.080_745_44, 0.002_490_001, -3.595_045e-5];
 
-/// The polynomial in x² for cos(x π/4), for x² from 0 to 1. Relative error 2^-33 before rounding.
+/// The coefficients of a polynomial p, the constant term first. For x from -1 to 1, cos(x π/4) is
+/// p(x²). The relative error is at most 2^-33 before the coefficients are rounded to `f32`.
 pub(crate) const COS_32: [f32; 5] =
     [1.0, -0.308_425_13, 0.015_854_327, -0.000_325_940_08, 3.530_338e-6];
 
-/// [`LOG_32`] in double precision. Relative error 2^-56 before rounding.
+/// The coefficients for `f64` of the polynomial that [`LOG_32`] describes. The relative error is at
+/// most 2^-56 in exact arithmetic.
 pub(crate) const LOG_64: [f64; 19] = [
     0.333_333_333_333_331_4,
     -0.249_999_999_999_879_8,
@@ -52,7 +54,8 @@ pub(crate) const LOG_64: [f64; 19] = [
     0.026_150_599_022_538_554,
 ];
 
-/// [`SIN_32`] in double precision. Relative error 2^-58 before rounding.
+/// The coefficients for `f64` of the polynomial that [`SIN_32`] describes. The relative error is at
+/// most 2^-58 before the coefficients are rounded to `f64`.
 pub(crate) const SIN_64: [f64; 7] = [
     std::f64::consts::FRAC_PI_4,
     -0.080_745_512_188_280_54,
@@ -63,7 +66,8 @@ pub(crate) const SIN_64: [f64; 7] = [
     6.877_100_842_742_955e-12,
 ];
 
-/// [`COS_32`] in double precision. Relative error 2^-64 before rounding.
+/// The coefficients for `f64` of the polynomial that [`COS_32`] describes. The relative error is at
+/// most 2^-64 before the coefficients are rounded to `f64`.
 pub(crate) const COS_64: [f64; 8] = [
     1.0,
     -0.308_425_137_534_042_44,
@@ -151,27 +155,28 @@ functions!(
     single, f32, u32, i32,
     log LOG_32, sin SIN_32, cos COS_32,
     mantissa 23, root_of_half 0x3f35_04f3,
-    root_guess 0x5f37_59df, root_steps 2, exponent super::exact_f32
+    root_guess 0x5f37_59df, root_steps 2, exponent super::rounded_f32
 );
 functions!(
     double, f64, u64, i64,
     log LOG_64, sin SIN_64, cos COS_64,
     mantissa 52, root_of_half 0x3fe6_a09e_667f_3bcd,
-    root_guess 0x5fe6_eb50_c7b5_37a9, root_steps 3, exponent super::exact_f64
+    root_guess 0x5fe6_eb50_c7b5_37a9, root_steps 3, exponent super::f64_by_bits
 );
 
-/// Converts to the nearest `f32`, which is exact for absolute values up to 2^24.
+/// Converts an integer to the nearest `f32`. The result is exact for absolute values up to 2^24.
 #[inline(always)]
 #[expect(clippy::cast_precision_loss, reason = "rounds to the nearest, as intended")]
-fn exact_f32(integer: i32) -> f32 {
+fn rounded_f32(integer: i32) -> f32 {
     integer as f32
 }
 
-/// Converts a signed integer of up to 52 bits exactly, by adding it to the bits of 1.5 · 2^52. Not
-/// every processor has a vector instruction for this conversion.
+/// Converts a signed integer of up to 52 bits, without rounding. Adds the integer to the bits of
+/// 1.5 · 2^52, and subtracts that number. A cast would be slower, because not every processor has a
+/// conversion instruction for vectors.
 #[inline(always)]
 #[expect(clippy::cast_sign_loss, reason = "bits are added")]
-fn exact_f64(integer: i64) -> f64 {
+fn f64_by_bits(integer: i64) -> f64 {
     const BASE: u64 = 0x4338_0000_0000_0000;
     f64::from_bits(BASE.wrapping_add(integer as u64)) - f64::from_bits(BASE)
 }
@@ -191,7 +196,8 @@ const fn exp2_neg_f64(power: u64) -> f64 {
 #[expect(clippy::cast_possible_wrap, reason = "32 and 21 bits")]
 pub(crate) fn uniform_64(number: u64) -> f64 {
     let (upper, lower) = (number >> 32, number >> 11 & 0x1F_FFFF);
-    exact_f64(upper as i64).mul_add(exp2_neg_f64(32), exact_f64(lower as i64) * exp2_neg_f64(53))
+    f64_by_bits(upper as i64)
+        .mul_add(exp2_neg_f64(32), f64_by_bits(lower as i64) * exp2_neg_f64(53))
 }
 
 /// Two normal numbers from two words: the radius from the upper 31 bits of the first, the angle
@@ -200,11 +206,11 @@ pub(crate) fn uniform_64(number: u64) -> f64 {
 #[expect(clippy::cast_possible_wrap, reason = "31 bits, and a distance to the nearest quadrant")]
 pub(crate) fn pair_32(first: u32, second: u32) -> (f32, f32) {
     // u is the middle of an interval of length 2^-31, so it is never 0.
-    let u = exact_f32((first >> 1) as i32).mul_add(exp2_neg_f32(31), exp2_neg_f32(32));
+    let u = rounded_f32((first >> 1) as i32).mul_add(exp2_neg_f32(31), exp2_neg_f32(32));
     let radius = single::root(single::minus_two_log(u));
     let quadrant = second.wrapping_add(1 << 29) >> 30;
     let rest = second.wrapping_sub(quadrant << 30) as i32;
-    let (cos, sin) = single::cos_sin(quadrant, exact_f32(rest) * exp2_neg_f32(29));
+    let (cos, sin) = single::cos_sin(quadrant, rounded_f32(rest) * exp2_neg_f32(29));
     (radius * cos, radius * sin)
 }
 
@@ -214,13 +220,13 @@ pub(crate) fn pair_32(first: u32, second: u32) -> (f32, f32) {
 #[expect(clippy::cast_possible_wrap, reason = "52 bits, and a distance to the nearest quadrant")]
 pub(crate) fn pair_64(first: u64, second: u64) -> (f64, f64) {
     const HALF: i64 = 1 << 51;
-    // Subtracts half of the range, because `exact_f64` converts 52 bits including a sign.
-    let step = exact_f64((first >> 12) as i64 - HALF);
+    // Subtracts half of the range, because `f64_by_bits` converts 52 bits including a sign.
+    let step = f64_by_bits((first >> 12) as i64 - HALF);
     let u = step.mul_add(exp2_neg_f64(52), 0.5 + exp2_neg_f64(53));
     let radius = double::root(double::minus_two_log(u));
     let quadrant = second.wrapping_add(1 << 61) >> 62;
     let rest = second.wrapping_sub(quadrant << 62) as i64 >> 10;
-    let (cos, sin) = double::cos_sin(quadrant, exact_f64(rest) * exp2_neg_f64(51));
+    let (cos, sin) = double::cos_sin(quadrant, f64_by_bits(rest) * exp2_neg_f64(51));
     (radius * cos, radius * sin)
 }
 

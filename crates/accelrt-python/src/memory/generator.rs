@@ -130,8 +130,8 @@ impl PyGenerator {
     }
 
     /// Fills a buffer or view with raw numbers of type "uint32" or "uint64", and returns it; a view
-    /// must have integers of that width, or bytes. Blocks only as `Stream.launch`, and the first
-    /// fill on a device other than the cpu compiles a program.
+    /// must have integers of that width, or bytes. Blocks only while more than `ACCELRT_STREAM_TASKS`
+    /// tasks are queued. The first fill on a device other than the cpu compiles a program.
     fn fill_raw_<'py>(
         &self,
         buffer: &Bound<'py, PyAny>,
@@ -255,6 +255,8 @@ fn checked_dtype<T: Copy>(
     }
 }
 
+/// The error for an argument `dtype` that the fill does not accept. `allowed` describes the types
+/// that it accepts, `given` is the name of the argument's type.
 fn wrong_dtype(allowed: &str, given: &str) -> PyErr {
     PyTypeError::new_err(format!("dtype must be {allowed}, not {given}"))
 }
