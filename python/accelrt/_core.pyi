@@ -357,11 +357,11 @@ class Stream:
         """
     def wait_stream(self, stream: Stream) -> None:
         """Makes later work on this stream wait for all work enqueued on `stream` before this call.
-        Blocks only as `launch`.
+        Blocks only while more than `ACCELRT_STREAM_TASKS` tasks are queued on one of the streams.
         """
     def record_event(self, event: Event | None = None) -> Event:
         """Records an event, by default a new one without timing, and returns it. Blocks only
-        as `launch`.
+        while more than `ACCELRT_STREAM_TASKS` tasks are queued.
         """
     def launch(
         self,
@@ -405,7 +405,8 @@ class Stream:
     def launch_host(
         self, callable: Callable[[Unpack[_Arguments]], _Result], *args: *_Arguments
     ) -> HostCall[_Result]:
-        """Enqueues a call of a Python callable. Blocks only as `launch`.
+        """Enqueues a call of a Python callable. Blocks only while more than `ACCELRT_STREAM_TASKS`
+        tasks are queued.
 
         A thread of a pool calls `callable` in stream order, with this stream and its device as the
         current ones; the returned handle has its result. A callable that sleeps holds back its own
@@ -503,12 +504,12 @@ class Event:
     def event_id(self) -> int:
         """The id of this event, unique while it lives; 0 before the first record."""
     def record(self, stream: Stream | None = None) -> None:
-        """Records the work enqueued on `stream`, by default the current stream. Blocks only as
-        `Stream.launch`.
+        """Records the work enqueued on `stream`, by default the current stream. Blocks only while
+        more than `ACCELRT_STREAM_TASKS` tasks are queued.
         """
     def wait(self, stream: Stream | None = None) -> None:
         """Makes later work on `stream`, by default the current one, wait for the latest record.
-        Blocks only as `Stream.launch`.
+        Blocks only while more than `ACCELRT_STREAM_TASKS` tasks are queued.
         """
     def query(self) -> bool:
         """True when all work before the latest record is done or has failed."""
@@ -521,12 +522,12 @@ class Event:
         """
     def __await__(self) -> _Generator[_Future[None]]: ...
     def add_done_callback(self, callback: Callable[[Event], object]) -> None:
-        """Calls `callback(event)` when the latest record at this call is done or has failed, at once
-        if it is. Does not block.
+        """Calls `callback(event)` once all work before the latest record is done or has failed.
+        Records after this call do not delay the callback. Does not block.
 
-        A thread of the pool of `launch_host` calls it, with the default streams as the current
-        ones; a wait for unfinished work raises `RuntimeError` there. What it raises goes to
-        `sys.unraisablehook`. Callbacks of one event are called in any order.
+        A thread of the pool of `launch_host` calls the callback. There, the default streams are
+        current, and a wait for unfinished work raises `RuntimeError`. An exception of the callback
+        is passed to `sys.unraisablehook`. Callbacks of one event are called in any order.
 
         >>> import accelrt, threading
         >>> event, called = accelrt.Stream().record_event(), threading.Event()
@@ -589,8 +590,9 @@ class Generator:
         """The next `n` 64-bit numbers as a list: those that `fill_raw_` with "uint64" would write."""
     def fill_raw_(self, buffer: _Filled, dtype: object) -> _Filled:
         """Fills a buffer or view with raw numbers of type "uint32" or "uint64", and returns it; a view
-        must have integers of that width, or bytes. Blocks only as `Stream.launch`, and the first
-        fill on a device other than the cpu compiles a program.
+        must have integers of that width, or bytes. Blocks only while more than
+        `ACCELRT_STREAM_TASKS` tasks are queued. The first fill on a device other than the cpu
+        compiles a program.
         """
     def fill_uniform_(self, buffer: _Filled, dtype: object) -> _Filled:
         """As `fill_raw_`, with uniform numbers from 0, inclusive, to 1, exclusive, of type "float32"
@@ -1128,8 +1130,8 @@ def take_memory_snapshot(kind: str) -> dict[str, Any]:
     """
 
 def find_pickle_fault(path: PathLike[str]) -> str | None:
-    """The reason for which the pickle in a regular file must not be loaded, or None. Pickles that are
-    broken in other ways are left to the unpickler, which names the reason.
+    """Returns the reason why the pickle in a regular file must not be loaded, or None. Finds only
+    faults by which the unpickler could take too much memory. The unpickler reports other faults.
     """
 
 def memory_uses() -> list[tuple[str, str | None, str, int | None, int, int]]:
@@ -1644,8 +1646,8 @@ def is_inference_mode_enabled() -> bool:
     """True while this thread is in inference mode, in which new buffers have no version."""
 
 def exchange_numpy_handler(handler: object = None) -> object:
-    """Makes `handler`, by default accelrt's, NumPy's allocator of new arrays in this context
-    (`contextvars`); returns the previous handler.
+    """Sets the handler that allocates the memory of new NumPy arrays in the current context of
+    `contextvars`, by default accelrt's handler. Returns the previous handler.
     """
 
 def verbose_level(library: str, name: str, level: int) -> int:

@@ -78,8 +78,8 @@ unsafe extern "C" fn free(_: *mut c_void, old: *mut c_void, _bytes: usize) {
     unsafe { host_heap::free(old, &Functions::LIBC) }
 }
 
-/// Makes `handler`, by default accelrt's, NumPy's allocator of new arrays in this context
-/// (`contextvars`); returns the previous handler.
+/// Sets the handler that allocates the memory of new NumPy arrays in the current context of
+/// `contextvars`, by default accelrt's handler. Returns the previous handler.
 #[pyfunction]
 #[pyo3(signature = (handler=None))]
 pub(crate) fn exchange_numpy_handler<'py>(

@@ -1,4 +1,4 @@
-//! Reads a computed attribute of an object without a search of the object's class and its bases.
+//! A fast read of a computed attribute: calls the descriptor without `getattr`'s search for it.
 #![expect(unsafe_code, reason = "calls the slot that getattr would find")]
 
 use std::mem;
@@ -14,8 +14,9 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// Finds the descriptor of an attribute in the class of `object`. `None` when the object may
-    /// store the attribute itself, or when the class holds a plain value.
+    /// Finds the descriptor that computes the attribute `name` in the class of `object`. Returns
+    /// `None` when the class stores a plain value instead. Also returns `None` for a descriptor
+    /// without a setter, because an attribute that the object itself stores takes precedence.
     pub(crate) fn of(object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> Option<Self> {
         let found = object.get_type().getattr(name).ok()?;
         let class = found.get_type();

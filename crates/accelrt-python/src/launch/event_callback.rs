@@ -8,14 +8,15 @@ use crate::launch::host_task::call_python;
 use crate::objects::contexts;
 use crate::support::deferred_drops::DeferredDrop;
 
-/// A key that no stream has: they begin at 1.
+/// The key of a frame without a stream. Keys of streams begin at 1.
 const NO_STREAM: u64 = 0;
 
-/// A callable and the tuple of its argument, the event; they wait for the event's record.
+/// A Python callable and its argument tuple `(event,)`, to call when the event's record is done.
 pub(crate) type EventCallback = WhenDone<DeferredDrop>;
 
-/// Calls the callable, with the default streams as the current ones. As a callable of a stream, it
-/// enqueues beyond the limit of a stream: the tasks there may need this thread.
+/// Calls the callable, with the default streams as the current ones. Like a callable of
+/// `launch_host`, it may exceed the task limit of a stream. A wait for the queue to become shorter
+/// could deadlock, because queued tasks may need this thread.
 pub(crate) fn run(callback: EventCallback, py: Python<'_>) {
     frames::inside(NO_STREAM, || call(callback.value, py));
 }

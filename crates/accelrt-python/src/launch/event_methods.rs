@@ -62,8 +62,8 @@ impl PyEvent {
         self.event.id()
     }
 
-    /// Records the work enqueued on `stream`, by default the current stream. Blocks only as
-    /// `Stream.launch`.
+    /// Records the work enqueued on `stream`, by default the current stream. Blocks only while
+    /// more than `ACCELRT_STREAM_TASKS` tasks are queued.
     #[pyo3(signature = (stream=None))]
     fn record(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let stream = self.stream_or_current(stream)?;
@@ -71,7 +71,7 @@ impl PyEvent {
     }
 
     /// Makes later work on `stream`, by default the current one, wait for the latest record.
-    /// Blocks only as `Stream.launch`.
+    /// Blocks only while more than `ACCELRT_STREAM_TASKS` tasks are queued.
     #[pyo3(signature = (stream=None))]
     fn wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let stream = self.stream_or_current(stream)?;
@@ -81,7 +81,9 @@ impl PyEvent {
     /// True when all work before the latest record is done or has failed.
     fn query(&self, py: Python<'_>) -> bool {
         let is_done = self.event.is_complete() || step_schedule(py) && self.event.is_complete();
-        is_done && self.event.is_done() // tells a watch, and needs no step now
+        // `is_done` reports the query to the watch of the order. The event is complete, so the call
+        // runs no task.
+        is_done && self.event.is_done()
     }
 
     /// Blocks, without the GIL, until all work before the latest record is done. Raises the error
@@ -109,12 +111,12 @@ impl PyEvent {
         Awaiting::new(EventFuture::new(self.event.clone()))
     }
 
-    /// Calls `callback(event)` when the latest record at this call is done or has failed, at once
-    /// if it is. Does not block.
+    /// Calls `callback(event)` once all work before the latest record is done or has failed.
+    /// Records after this call do not delay the callback. Does not block.
     ///
-    /// A thread of the pool of `launch_host` calls it, with the default streams as the current
-    /// ones; a wait for unfinished work raises `RuntimeError` there. What it raises goes to
-    /// `sys.unraisablehook`. Callbacks of one event are called in any order.
+    /// A thread of the pool of `launch_host` calls the callback. There, the default streams are
+    /// current, and a wait for unfinished work raises `RuntimeError`. An exception of the callback
+    /// is passed to `sys.unraisablehook`. Callbacks of one event are called in any order.
     ///
     /// >>> import accelrt, threading
     /// >>> event, called = accelrt.Stream().record_event(), threading.Event()
@@ -196,7 +198,7 @@ fn checked_device(device: PyDevice) -> PyResult<PyDevice> {
     Ok(device)
 }
 
-/// Makes the host threads call a callable when the latest record of an event is done.
+/// Registers a callable, which a host thread calls when the event's latest record is done.
 fn call_when_done(event: &Bound<'_, PyEvent>, callable: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = event.py();
     drop_parked(py);

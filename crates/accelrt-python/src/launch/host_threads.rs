@@ -51,7 +51,8 @@ static IS_ATTENDED: AtomicBool = AtomicBool::new(false);
 static ENDED: AtomicU64 = AtomicU64::new(0);
 /// How often a serving thread was declared blocked. Changes under the lock of the pool.
 static BLOCKED: AtomicU64 = AtomicU64::new(1);
-/// The service whose thread is inside a callable, of that which serves now; 0 for none.
+/// The number of the service whose thread is inside a callable; 0 while no thread is. A number
+/// other than the current service's has no meaning: see [`Service::is_calling`].
 static CALLING: AtomicU64 = AtomicU64::new(0);
 /// The threads that wait for the GIL before a batch.
 static ATTACHING: AtomicUsize = AtomicUsize::new(0);
@@ -86,21 +87,23 @@ impl Service {
 
     /// Calls a callable. Meanwhile another thread looks at the queue.
     fn call<T>(self, callable: impl FnOnce() -> T) -> T {
-        // SeqCst, with the look at the queue behind it: pairs with `is_calling`, which comes behind
-        // a push: one of the two threads sees the other.
+        // SeqCst: this thread stores its number and then reads the queue. A posting thread pushes
+        // to the queue and then reads the number in `is_calling`. At least one of the two therefore
+        // sees the other's write.
         CALLING.store(self.0, Ordering::SeqCst);
         if !READY.is_empty() {
             attend();
         }
         let outcome = callable();
-        // Relaxed, both: a value that stays too long wakes a thread too much. A blocked thread
-        // leaves the value of the one that serves in its place.
+        // Relaxed, both: a reader that sees the old number only wakes a thread without need. After
+        // this thread was declared blocked, the exchange fails if the next service has stored its
+        // number, which must stay.
         let _ = CALLING.compare_exchange(self.0, 0, Ordering::Relaxed, Ordering::Relaxed);
         outcome
     }
 
-    /// True when the thread that serves is inside a callable. Else it looks at the queue before it
-    /// calls or rests.
+    /// True when the serving thread is inside a callable. If it is not, it reads the queue before
+    /// it next calls a callable or rests.
     fn is_calling() -> bool {
         // SeqCst: pairs with `call`.
         CALLING.load(Ordering::SeqCst) == Self::current().0

@@ -108,7 +108,8 @@ fn needs_pointer(name: &str) -> PyErr {
     PyTypeError::new_err(format!("an argument of type {name} cannot be launched: pass a pointer"))
 }
 
-/// The type that a ctypes code stands for, with a 64-bit `long`. `None` for unsupported codes.
+/// The type that a ctypes class declares by its code `_type_`, such as "i" for `int`. A `long` is
+/// assumed to have 64 bits. `None` for codes of types that a launch does not support.
 pub(crate) fn of_code(code: &str, argtype: &Bound<'_, PyAny>) -> Option<Declared> {
     Some(match code {
         "b" => Declared::Integer(1, true),

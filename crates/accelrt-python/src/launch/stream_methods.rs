@@ -141,7 +141,7 @@ impl PyStream {
     }
 
     /// Makes later work on this stream wait for all work enqueued on `stream` before this call.
-    /// Blocks only as `launch`.
+    /// Blocks only while more than `ACCELRT_STREAM_TASKS` tasks are queued on one of the streams.
     fn wait_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let stream = stream_argument("stream", stream)?;
         let (py, stream) = (stream.py(), &stream.get().stream);
@@ -150,7 +150,7 @@ impl PyStream {
     }
 
     /// Records an event, by default a new one without timing, and returns it. Blocks only
-    /// as `launch`.
+    /// while more than `ACCELRT_STREAM_TASKS` tasks are queued.
     #[pyo3(signature = (event=None))]
     fn record_event<'py>(
         &self,
@@ -168,7 +168,8 @@ impl PyStream {
         Ok(event)
     }
 
-    /// Enqueues a call of a Python callable. Blocks only as `launch`.
+    /// Enqueues a call of a Python callable. Blocks only while more than `ACCELRT_STREAM_TASKS`
+    /// tasks are queued.
     ///
     /// A thread of a pool calls `callable` in stream order, with this stream and its device as the
     /// current ones; the returned handle has its result. A callable that sleeps holds back its own

@@ -130,8 +130,9 @@ impl PyGenerator {
     }
 
     /// Fills a buffer or view with raw numbers of type "uint32" or "uint64", and returns it; a view
-    /// must have integers of that width, or bytes. Blocks only while more than `ACCELRT_STREAM_TASKS`
-    /// tasks are queued. The first fill on a device other than the cpu compiles a program.
+    /// must have integers of that width, or bytes. Blocks only while more than
+    /// `ACCELRT_STREAM_TASKS` tasks are queued. The first fill on a device other than the cpu
+    /// compiles a program.
     fn fill_raw_<'py>(
         &self,
         buffer: &Bound<'py, PyAny>,

@@ -23,31 +23,33 @@ use crate::support::errors::OrRaise;
 use crate::support::parameters::kind_argument;
 use crate::support::stacks::{self, Wanted};
 
-/// As many as `record_memory_history` keeps by default.
-const USUAL_ENTRIES: usize = 100_000;
+/// The default of the argument `max_entries` of `record_memory_history`.
+const DEFAULT_MAX_ENTRIES: usize = 100_000;
 
 /// `None` while no history is on.
 static CURRENT: Mutex<Option<Arc<Recording>>> = Mutex::new(LockRank::Bindings, None);
 
-/// A history, and what snapshots show of it.
+/// A history, and the settings that choose which of its entries and stacks a snapshot contains.
 struct Recording {
     history: Arc<MemoryHistory>,
     max_entries: usize,
     contexts: Contexts,
-    /// By torch's words.
-    skipped: Vec<String>,
+    /// The actions that snapshots leave out of the trace, by their names in torch's snapshots.
+    skipped_actions: Vec<String>,
     ranges: Option<Arc<RangeHistory>>,
 }
 
-/// Whose stacks snapshots show.
+/// Which call stacks are captured and written to snapshots: the argument `context` of
+/// `record_memory_history`. Each variant includes the stacks of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Contexts {
+    /// `None`: no stacks.
     Nothing,
-    /// Of blocks in use.
+    /// `"state"`: for each block in use, the stack of its request.
     Blocks,
-    /// Of requests too.
+    /// `"alloc"`: also for each entry of the trace that is not a free.
     Requests,
-    /// Of frees too.
+    /// `"all"`: also for each free in the trace.
     All,
 }
 
@@ -62,6 +64,7 @@ impl Contexts {
         }
     }
 
+    /// True when entries of the trace with this action have a stack.
     fn has(self, action: TraceAction) -> bool {
         self >= match action {
             TraceAction::FreeRequested | TraceAction::FreeCompleted => Self::All,
@@ -92,7 +95,7 @@ fn replace(recording: Option<Recording>) {
         return;
     }
     let earlier = std::mem::replace(&mut *CURRENT.lock(), recording.map(Arc::new));
-    drop(earlier); // without the lock: the end of a history takes others
+    drop(earlier); // after the lock's release, because the end of a history takes other locks
 }
 
 /// Starts the history, or goes on with another choice of what it shows. `context` is "state",
@@ -133,25 +136,26 @@ fn begin(
         let known = earlier.as_ref().and_then(|earlier| earlier.ranges.clone());
         known.unwrap_or_else(|| Arc::new(RangeHistory::start(max_entries)))
     });
-    replace(Some(Recording { history, max_entries, contexts, skipped, ranges }));
+    let skipped_actions = skipped;
+    replace(Some(Recording { history, max_entries, contexts, skipped_actions, ranges }));
 }
 
-/// Captures stacks from here on, where `ACCELRT_MEMORY_HISTORY` asks for it: the first request
-/// begins before the process's runtime does.
+/// Starts to capture stacks if `ACCELRT_MEMORY_HISTORY` is set. [`begin_by_environment`] is called
+/// too late for that: the first request captures its stack and then creates the process's runtime.
 pub(crate) fn watch_environment() {
     if config::variable("ACCELRT_MEMORY_HISTORY").is_some_and(|asked| !asked.is_empty()) {
         stacks::want(Wanted::AllocationsAndFrees, stacks::USUAL_DEPTH);
     }
 }
 
-/// Records from the first use on, and writes the history at each request that finds no memory,
-/// where `ACCELRT_MEMORY_HISTORY` asks for it.
+/// Starts the history of a new runtime if `ACCELRT_MEMORY_HISTORY` is set. Each request that fails
+/// for lack of memory then writes a snapshot to the file that the variable names.
 pub(crate) fn begin_by_environment(runtime: &Runtime) {
     let Some(file) = runtime.config().memory_history.clone() else { return };
     if let Err(refusal) = output_file::check(Path::new(&file)) {
         report_line(&format!("the memory history cannot be written to {file}: {refusal}"));
     }
-    begin(runtime, Contexts::All, USUAL_ENTRIES, false, true, Vec::new());
+    begin(runtime, Contexts::All, DEFAULT_MAX_ENTRIES, false, true, Vec::new());
     runtime.add_oom_observer(move |error| {
         let Error::Memory(MemoryError::OutOfMemory { device, .. }) = error else { return };
         Python::attach(|py| {
@@ -185,7 +189,7 @@ pub(crate) fn device_allocators(kind: DeviceKind) -> PyResult<Vec<Arc<CachingAll
     Ok(all)
 }
 
-/// What the blocks of an allocator are for.
+/// Returns a function from a block's address to the context of its allocation.
 pub(crate) fn contexts_of(
     known: HashMap<u64, KnownBlock>,
 ) -> impl Fn(u64) -> AllocationContext + use<> {
@@ -268,26 +272,27 @@ fn write_trace(
     events: &[MemoryEvent],
     writer: &mut SnapshotWriter,
 ) -> PyResult<()> {
-    let Recording { contexts, skipped, .. } = recording;
+    let Recording { contexts, skipped_actions, .. } = recording;
     for event in events {
         let action = event.event.action;
-        if !skipped.iter().any(|word| word == name_of(ACTIONS, action)) {
+        if !skipped_actions.iter().any(|name| name == name_of(ACTIONS, action)) {
             trace.append(writer.entry(trace.py(), event, contexts.has(action))?)?;
         }
     }
     Ok(())
 }
 
-/// Writes the ranges, which belong to threads, as those of a device.
+/// Appends two annotations for each range of the program, one for its start and one for its end, in
+/// the order of their times. Torch's format requires a device, so each device gets all ranges.
 fn write_ranges(all: &Bound<'_, PyList>, recording: &Recording, index: usize) -> PyResult<()> {
     let ranges = recording.ranges.iter().flat_map(|ranges| ranges.ranges());
-    let mut marks: Vec<_> = ranges
+    let mut boundaries: Vec<_> = ranges
         .flat_map(|range| {
             [("START", range.start, range.name.clone()), ("END", range.end, range.name)]
         })
         .collect();
-    marks.sort_by_key(|(_, time, _)| *time);
-    for (stage, time, name) in marks {
+    boundaries.sort_by_key(|(_, time, _)| *time);
+    for (stage, time, name) in boundaries {
         let dict = PyDict::new(all.py());
         dict.set_item("stage", stage)?;
         dict.set_item("name", &*name)?;

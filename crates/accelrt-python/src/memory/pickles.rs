@@ -1,7 +1,8 @@
-//! Checks of pickles before a load: broken ones take no more memory than their size allows.
+//! Refuses broken pickles that would make Python's unpickler allocate too much memory.
 //!
-//! Python's unpickler keeps its memo in an array, which one opcode can let grow to any length, and
-//! allocates the bytes that an opcode announces before it reads them.
+//! The unpickler stores its memo in an array, which a single opcode can extend to any length. It
+//! also allocates the bytes that an opcode announces before it reads them, even if the file is
+//! shorter.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -9,16 +10,17 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
-/// Indices of the memo may be larger than the number of objects in it by this much.
+/// The maximum by which an index of the memo may exceed the number of objects in the memo.
 const MAX_SKIPPED_INDICES: u64 = 1 << 16;
-/// More digits than an index of the memo has.
+/// The number of bytes of a line that the scan reads as an index of the memo. A valid index has
+/// fewer digits.
 const MAX_INDEX_BYTES: usize = 32;
 
 const EXHAUSTED: &str = "pickle exhausted before end of frame";
 const TRUNCATED: &str = "pickle data was truncated";
 
-/// The reason for which the pickle in a regular file must not be loaded, or None. Pickles that are
-/// broken in other ways are left to the unpickler, which names the reason.
+/// Returns the reason why the pickle in a regular file must not be loaded, or None. Finds only
+/// faults by which the unpickler could take too much memory. The unpickler reports other faults.
 #[pyfunction]
 pub(crate) fn find_pickle_fault(py: Python<'_>, path: PathBuf) -> PyResult<Option<String>> {
     Ok(py.detach(|| {
@@ -45,8 +47,8 @@ struct Scan<R> {
     input: R,
     position: u64,
     bytes: u64,
-    /// The end of the current frame. The unpickler discards the rest of a frame when an argument
-    /// crosses its end, and would go on at another place than this scan.
+    /// The end of the current frame, which no argument may cross. The unpickler would discard the
+    /// rest of the frame, and then read from another position than this scan.
     frame_end: Option<u64>,
     num_memoized: u64,
 }

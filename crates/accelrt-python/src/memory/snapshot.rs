@@ -45,9 +45,9 @@ fn entries<'a, 'py>(
     })
 }
 
-/// A short text of an unexpected value; of a container the type and the length, because containers
-/// that hold each other would take exponential time. Python refuses to print numbers of thousands
-/// of digits.
+/// Describes an unexpected value in a short text. For a container, the text is its type and length,
+/// because printing containers that contain each other can take exponential time. For an integer
+/// with thousands of digits, which Python refuses to print, the text is its number of bits.
 fn shown(value: &Bound<'_, PyAny>) -> String {
     if let Ok(text) = value.cast::<PyString>() {
         let beginning: String = text.to_string_lossy().chars().take(MAX_SHOWN_CHARACTERS).collect();
@@ -105,7 +105,8 @@ impl<'py> Entry<'py> {
         self.whole(key, "a number of bytes")
     }
 
-    /// The number of a stream, which some writers take for a signed word.
+    /// The number of a stream. Some programs write it as a signed 64-bit integer, so a negative
+    /// number is read as the unsigned integer with the same bits.
     fn stream(&self) -> PyResult<u64> {
         let of_signed = || self.whole::<i64>("stream", NUMBER).map(i64::cast_unsigned);
         self.number("stream").or_else(|error| of_signed().map_err(|_| error))
