@@ -155,7 +155,7 @@ pub(crate) struct ShortFrame([u64; MAX_SHORT]);
 impl ShortFrame {
     /// Places at most [`MAX_SHORT`] arguments.
     #[inline]
-    fn new(arguments: &[Argument]) -> Self {
+    fn place(arguments: &[Argument]) -> Self {
         // The loops have fixed bounds, so the compiler unrolls them. The words then stay in
         // registers on the way to the queue. Argument types known at compile time leave no branch.
         let (mut words, mut integers, mut floats) = ([0; MAX_SHORT], 0, 0);
@@ -188,12 +188,12 @@ pub(crate) trait CallFrame: Send + 'static {
     /// integer of up to 32 bits, or a value that is ignored and not returned in memory.
     unsafe fn call(&self, function: Function) -> i32;
 
-    /// The words among which pointers are.
-    fn words(&self) -> Vec<u64>;
+    /// The words of the arguments that may be pointers. Words of other arguments may be among them.
+    fn possible_pointers(&self) -> Vec<u64>;
 }
 
 impl CallFrame for ShortFrame {
-    fn words(&self) -> Vec<u64> {
+    fn possible_pointers(&self) -> Vec<u64> {
         self.0.to_vec()
     }
 
@@ -264,8 +264,9 @@ macro_rules! word {
 }
 
 impl Frame {
-    /// Places at most [`MAX_ARGUMENTS`] arguments.
-    fn new(arguments: &[Argument]) -> Self {
+    /// Places at most [`MAX_ARGUMENTS`] arguments: each in the next free register of its class, or
+    /// in the next stack word when its registers are full.
+    fn place(arguments: &[Argument]) -> Self {
         let mut frame = Self {
             integers: [0; INTEGERS],
             floats: [0.0; FLOATS],
@@ -291,7 +292,7 @@ impl Frame {
 }
 
 impl CallFrame for Box<Frame> {
-    fn words(&self) -> Vec<u64> {
+    fn possible_pointers(&self) -> Vec<u64> {
         [&self.integers, &self.stack[..self.stack_count]].concat()
     }
 
@@ -363,7 +364,7 @@ impl FfiCall {
             return Err(Error::Program(ProgramError::NullFunction));
         };
         let arguments = if arguments.len() <= MAX_SHORT {
-            PlacedArguments::Short(ShortFrame::new(arguments))
+            PlacedArguments::Short(ShortFrame::place(arguments))
         } else {
             Self::place_long(arguments)?
         };
@@ -377,7 +378,7 @@ impl FfiCall {
             let (count, most) = (arguments.len(), MAX_ARGUMENTS);
             return Err(Error::Program(ProgramError::TooManyArguments { count, most }));
         }
-        Ok(PlacedArguments::Long(Box::new(Frame::new(arguments))))
+        Ok(PlacedArguments::Long(Box::new(Frame::place(arguments))))
     }
 
     /// Makes the stream check the returned `int`: a status other than 0 fails the stream.

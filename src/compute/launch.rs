@@ -98,7 +98,8 @@ impl Stream {
         local_size: Option<&[usize]>,
     ) -> Result<u64> {
         let sizes = (global_size, local_size);
-        // SAFETY: the caller upholds the same conditions; `writes` declares nothing.
+        // SAFETY: the caller upholds the same conditions. An empty `writes` contains no declaration
+        // that could be wrong.
         unsafe { self.launch_kernel_with_uses(kernel, arguments, sizes, &[]) }
     }
 
@@ -117,8 +118,8 @@ impl Stream {
         writes: &[Option<bool>],
     ) -> Result<u64> {
         let launch = self.kernel_task(kernel, arguments, global_size, local_size)?;
-        let said = writes.iter().copied().chain(iter::repeat(None));
-        let uses = arguments.iter().zip(said).filter_map(|(argument, writes)| match argument {
+        let declared = writes.iter().copied().chain(iter::repeat(None));
+        let uses = arguments.iter().zip(declared).filter_map(|(argument, writes)| match argument {
             KernelArgument::Buffer(buffer) => Some((*buffer, writes)),
             _ => None,
         });

@@ -147,9 +147,10 @@ pub extern "C" fn accelrt_device_exchange(
     })
 }
 
-/// Writes the vendor's name of a device. At most `capacity` bytes of `text` are written, the last
-/// of them 0; a longer name is cut. `length`, unless it is NULL, gets the whole length in bytes
-/// without the 0: with NULL as `text` and 0 as `capacity` that alone.
+/// Writes the vendor's name of a device to `text`, as a string that ends with a zero byte. A name
+/// that does not fit into `capacity` bytes with its zero byte is cut off. Unless `length` is NULL,
+/// it receives the length of the whole name in bytes, without the zero byte. To get only the
+/// length, pass NULL as `text` and 0 as `capacity`.
 ///
 /// Fails with `ACCELRT_STATUS_NOT_FOUND`.
 ///

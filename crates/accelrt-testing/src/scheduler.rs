@@ -32,9 +32,9 @@ static IS_FOLLOWED: AtomicBool = AtomicBool::new(false);
 
 struct SeededScheduler {
     state: Mutex<State>,
-    /// The users' tasks that have run.
+    /// The number of users' tasks that have run.
     ended: AtomicU64,
-    /// The streams that became runnable inside of a step, by what it ran.
+    /// The number of streams that the commands of a step have made runnable.
     woken: AtomicU64,
 }
 
@@ -56,14 +56,16 @@ impl SeededScheduler {
         Arc::new(Self { state, ended: AtomicU64::new(0), woken: AtomicU64::new(0) })
     }
 
-    /// Inside a task, the runnable stream that the awaited one needs, through others if need be.
+    /// Inside a task, the key of a runnable stream that is the awaited stream, or that the awaited
+    /// stream waits for, directly or through other streams.
     fn needed(&self, awaited: u64) -> Option<u64> {
         let runnable = frames::is_inside_task().then(|| self.state.lock().runnable.clone());
         runnable?.iter().find(|stream| is_needed_by(stream, awaited)).map(|stream| stream.key())
     }
 
-    /// Begins a step of this thread: the chosen stream, which inside a task is the needed one, and
-    /// which step this one is inside of.
+    /// Begins a step of this thread. Returns the stream to run, and the outer step if this thread
+    /// is inside one. The stream is `needed` if that is runnable, else the strategy's choice.
+    /// Returns `None` while another thread makes a step, and when no stream is runnable.
     fn begin(&self, needed: Option<u64>) -> Option<(Arc<dyn ScheduledStream>, Option<Step>)> {
         let own = thread::current().id();
         let is_lost = needed.is_none() && frames::is_inside_task();
@@ -97,9 +99,13 @@ impl SeededScheduler {
         }
     }
 
-    /// Runs a task, or what stands before it up to a record that lets another stream go on, which
-    /// may go before the task. Inside a task it runs one command of what is needed: a task that is
-    /// not could wait for the stream of the task around it, on this same stack.
+    /// Makes one step: runs the commands of one stream up to and including the next user's task.
+    /// The step ends earlier after a command that makes another stream runnable, because the
+    /// scheduler may choose that stream before the task.
+    ///
+    /// Inside a task, the step runs only one command, of a stream that the awaited stream needs if
+    /// one is runnable. A task of another stream could wait for the task that this thread is inside
+    /// of, and so never return.
     fn step_towards(&self, awaited: u64) -> bool {
         let needed = self.needed(awaited);
         let Some((stream, outer)) = self.begin(needed) else { return false };
@@ -121,7 +127,7 @@ impl SeededScheduler {
     }
 }
 
-/// True for the awaited stream, and for those that it waits for, through others if need be.
+/// True for the awaited stream, and for streams that it waits for, directly or through others.
 fn is_needed_by(stream: &Arc<dyn ScheduledStream>, awaited: u64) -> bool {
     let (mut seen, mut left) = (Vec::new(), vec![Arc::clone(stream)]);
     while let Some(next) = left.pop() {
@@ -138,11 +144,13 @@ fn is_needed_by(stream: &Arc<dyn ScheduledStream>, awaited: u64) -> bool {
 
 impl Scheduler for SeededScheduler {
     fn add(&self, stream: Arc<dyn ScheduledStream>) {
-        // So no waiting thread helps, and a turn looks behind each task whether it is over.
-        stream.assume_long_tasks();
+        // Else a step could run several tasks, and a waiting thread could run the stream without a
+        // step.
+        stream.request_single_steps();
         let mut state = self.state.lock();
         state.runnable.push(stream);
-        // Those of other threads come at a time of the machine's choice.
+        // Streams that other threads make runnable do not end the step: their timing is not the
+        // schedule's.
         if state.stepping.is_some_and(|(thread, _)| thread == thread::current().id()) {
             self.woken.fetch_add(1, Ordering::Relaxed); // Relaxed: as in `step_towards`
         }

@@ -220,7 +220,7 @@ impl TaskContext {
     }
 }
 
-/// A handle of a stream, whose log retains cleared errors until the handle is dropped.
+/// A handle of a stream. Until it is dropped, the stream's log of errors retains cleared errors.
 pub(crate) struct RetainingStream(Arc<StreamCore>);
 
 impl RetainingStream {
@@ -296,9 +296,9 @@ impl StreamCore {
         })
     }
 
-    /// Notes that this stream's queue has a wait, `ticket`, for the task `until` of the stream
-    /// `source`: what is ordered before that task is ordered before the later tasks here. The
-    /// caller has announced it ([`History::announce`]).
+    /// Records that this stream's task `ticket` waits for the task `until` of the stream `source`.
+    /// Work that is ordered before `until` is therefore ordered before this stream's later tasks.
+    /// The caller has announced the wait ([`History::announce`]).
     pub(crate) fn note_wait(&self, ticket: u64, source: &Self, until: u64) {
         let point = Point { progress: Arc::clone(&source.progress), ticket: until };
         self.history.join(ticket, &point, source.history.at(until).as_deref());
@@ -499,8 +499,8 @@ impl ScheduledStream for StreamCore {
         parked
     }
 
-    fn assume_long_tasks(&self) {
-        self.batch_state.hints.assume_long();
+    fn request_single_steps(&self) {
+        self.batch_state.hints.request_single_steps();
     }
 
     fn submit(self: Arc<Self>) {

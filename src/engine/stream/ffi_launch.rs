@@ -33,7 +33,7 @@ impl<A: CallFrame, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
 
     fn details(&self) -> Details {
         let function = self.function as usize;
-        Details { function, words: self.arguments.words(), ..Details::default() }
+        Details { function, words: self.arguments.possible_pointers(), ..Details::default() }
     }
 
     #[inline]
@@ -67,7 +67,7 @@ impl<A: CallFrame> Command<TaskContext> for BlockingLaunch<A> {
 
     fn details(&self) -> Details {
         let function = self.function as usize;
-        Details { function, words: self.arguments.words(), ..Details::default() }
+        Details { function, words: self.arguments.possible_pointers(), ..Details::default() }
     }
 
     fn run(self, context: &mut TaskContext) {

@@ -1,9 +1,9 @@
-//! Schedules: the threads that wait run the streams of a host kind, in an order that is chosen.
+//! Schedules: waiting threads run the streams of a host kind, in an order that a scheduler chooses.
 //!
-//! While a runtime has a scheduler, its streams go there in place of the workers. A thread that
-//! waits, and one that polls, runs a task of the stream that the scheduler chooses. Tasks are
-//! watched meanwhile, so that a runtime without one pays nothing: what looks for it stands behind
-//! the check for a watch.
+//! While a runtime has a scheduler, it passes runnable streams to the scheduler instead of to the
+//! workers. A thread that waits or polls runs a task of the stream that the scheduler chooses. The
+//! runtime's tasks are watched meanwhile. Only the code path of watched tasks looks for a
+//! scheduler, so a runtime without a watch has no extra cost.
 
 use std::sync::Arc;
 
@@ -29,24 +29,25 @@ pub trait Scheduler: Send + Sync {
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()>;
 
-    /// Called behind each user's task that has run.
+    /// Called after each user's task that has run.
     fn end_task(&self, operation: OperationKind, bytes: usize);
 }
 
-/// A stream as a scheduler has it. [`Work::run`] runs its tasks.
+/// A stream that a scheduler can run. [`Work::run`] runs its tasks.
 pub trait ScheduledStream: Work {
-    /// A number that no other stream of this process has.
+    /// A number that is unique among the streams of this process.
     fn key(&self) -> u64;
 
     /// The priority of the stream; a lower number is more urgent.
     fn priority(&self) -> i32;
 
-    /// The streams that are parked until this one has gone on.
+    /// The streams that are parked because they wait for tasks of this stream.
     fn parked_behind(&self) -> Vec<Arc<dyn ScheduledStream>>;
 
-    /// Takes its tasks for long ones: a turn looks behind each whether it is over, and no waiting
-    /// thread helps.
-    fn assume_long_tasks(&self);
+    /// Makes each run of the stream check after every task whether its turn is over, and keeps
+    /// waiting threads from executing the stream. Lasts until some batches of short tasks were
+    /// measured, so the scheduler repeats the call for each [`Scheduler::add`].
+    fn request_single_steps(&self);
 
     /// Hands the stream to the workers of its backend.
     fn submit(self: Arc<Self>);

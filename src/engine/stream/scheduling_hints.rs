@@ -123,8 +123,9 @@ impl SchedulingHints {
         is_left.then(|| FIRST_LEAVE * (1 << times.min(LEAVE_DOUBLINGS)))
     }
 
-    /// Lets the tasks count as long until some short batches were measured.
-    pub(crate) fn assume_long(&self) {
+    /// Makes a drain check its turn after each task, and keeps waiting threads from helping. The
+    /// tasks count as long for this purpose, until some batches of short tasks were measured.
+    pub(crate) fn request_single_steps(&self) {
         self.recent_ns.store(64 * SHORT_NS, Ordering::Relaxed);
     }
 
@@ -135,7 +136,7 @@ impl SchedulingHints {
         recent_ns != UNKNOWN && recent_ns > SHORT_NS
     }
 
-    /// True when no batch was measured yet: calls of C functions then count as long.
+    /// True when no batch was measured yet. Waiting threads then execute no calls of C functions.
     #[inline]
     pub(crate) fn is_unknown(&self) -> bool {
         self.recent_ns() == UNKNOWN

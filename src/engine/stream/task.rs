@@ -92,7 +92,7 @@ pub struct Details {
     pub source: Option<RecordedSource>,
     /// The address of the C function that the task calls; else 0.
     pub function: usize,
-    /// The words that this function is called with, among which pointers are.
+    /// The words of this function's arguments that may be pointers. Some are other arguments.
     pub words: Vec<u64>,
     /// The id of the event that the task records; else 0.
     pub event: u64,

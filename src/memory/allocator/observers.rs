@@ -1,4 +1,7 @@
-//! Who hears of requests that lack memory: observers of their errors, and reclaimers before.
+//! Functions that a program registers for requests that lack memory: observers and reclaimers.
+//!
+//! Before such a request fails, reclaimers can free memory. After it has failed, observers are
+//! called with its error.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -8,23 +11,27 @@ use crate::engine::log::immediate::Immediate;
 use crate::memory::allocator::caching::CachingAllocator;
 
 impl CachingAllocator {
-    /// Calls `observer` with the error of each request that fails for want of memory, on the
-    /// requesting thread and without a lock. Returns a number that ends the calls.
+    /// Calls `observer` with the error of each request that fails for lack of memory, on the
+    /// requesting thread and without a lock. Returns an id for
+    /// [`CachingAllocator::remove_oom_observer`].
     pub fn add_oom_observer(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
         self.shortages.subscribe(observer)
     }
 
-    /// Ends the calls of an observer of this allocator. Does nothing for any other number.
+    /// Removes an observer of this allocator by its id. An unknown id has no effect.
     pub fn remove_oom_observer(&self, id: u64) {
         self.shortages.unsubscribe(id);
     }
 
-    /// Asks `reclaimer` for memory before a request fails, with the error that it would fail with:
-    /// on the requesting thread and without a lock. True says that the reclaimer has freed some,
-    /// and the request is tried again, behind the streams that still use it; so a reclaimer may
-    /// free a little at a time. Reclaimers are asked in their order until one says so. A request
-    /// inside of a reclaimer or an observer asks none, and neither does one above the limit.
-    /// Returns a number that ends the calls.
+    /// Registers a function that frees memory when a request is about to fail. The allocator calls
+    /// `reclaimer` with the error of the request, on the requesting thread and without a lock.
+    /// Returns an id for [`CachingAllocator::remove_reclaimer`].
+    ///
+    /// A reclaimer returns true when it has freed memory. The allocator then tries the request
+    /// again, and waits for streams that still use the freed memory if it must. If the request
+    /// still lacks memory, the reclaimers are called again, so each call may free a little. The
+    /// allocator calls reclaimers in the order of their registration, until one returns true. It
+    /// calls none for a request above its limit, or for one made inside a reclaimer or an observer.
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};
@@ -44,38 +51,39 @@ impl CachingAllocator {
         self.reclaimers.subscribe(move |error| Some(reclaimer(error)))
     }
 
-    /// Asks all reclaimers of a runtime, as one of this allocator.
+    /// Registers all reclaimers of a runtime as one reclaimer of this allocator.
     pub(crate) fn add_reclaimers(&self, reclaimers: Arc<Immediate<Error, bool>>) {
         self.reclaimers.subscribe(move |error| {
             reclaimers.has_any().then(|| reclaimers.ask(error, |freed| freed))
         });
     }
 
-    /// Ends the calls of a reclaimer of this allocator. Does nothing for any other number.
+    /// Removes a reclaimer of this allocator by its id. An unknown id has no effect.
     pub fn remove_reclaimer(&self, id: u64) {
         self.reclaimers.unsubscribe(id);
     }
 
-    /// Counts a failed request and calls its observers.
-    pub(super) fn told(&self, refusal: Error) -> Error {
+    /// Counts a request that failed for lack of memory, and calls the observers with its error.
+    pub(super) fn count_and_report_oom(&self, refusal: Error) -> Error {
         self.state.lock().ledger.statistics.num_ooms += 1;
-        self.told_of(refusal)
+        self.report_oom(refusal)
     }
 
-    /// Calls the observers of a rejected request, which counts as rejected only.
-    pub(super) fn told_of(&self, error: Error) -> Error {
+    /// Calls the observers with an out-of-memory error, and ignores other errors. Does not count
+    /// the request: one that the settings reject is already counted in `num_oom_rejections`.
+    pub(super) fn report_oom(&self, error: Error) -> Error {
         if let Error::Memory(MemoryError::OutOfMemory { requested_bytes, free_bytes, .. }) = error {
             self.state.lock().ledger.recorder.note_refused(requested_bytes, free_bytes);
-            // Not inside a subscriber: reports could recurse without end.
-            if let Some(_telling) = Telling::begin() {
+            // Not inside an observer or reclaimer, because reports could recurse without end.
+            if let Some(_guard) = ReentrancyGuard::enter() {
                 self.shortages.tell(&error);
             }
         }
         error
     }
 
-    /// Asks reclaimers for memory, which this request lacks. True when one has freed some, `None`
-    /// when none was asked.
+    /// Calls the reclaimers for a request that lacks memory. True when one of them has freed
+    /// memory, `None` when none was called.
     pub(super) fn ask_reclaimers(&self, refusal: &Error) -> Option<bool> {
         let Error::Memory(MemoryError::OutOfMemory { requested_bytes, total_bytes, cache, .. }) =
             refusal
@@ -84,11 +92,11 @@ impl CachingAllocator {
         };
         let limit_bytes = cache.as_ref().and_then(|cache| cache.limit_bytes);
         let most_bytes = limit_bytes.unwrap_or(*total_bytes);
-        // Not inside a subscriber: what it asks for must not depend on itself.
         if most_bytes > 0 && *requested_bytes > most_bytes {
-            return None;
+            return None; // no amount of freed memory would be enough
         }
-        let (_telling, is_asked) = (Telling::begin()?, Cell::new(false));
+        // Not inside an observer or reclaimer, whose own requests must not call them again.
+        let (_guard, is_asked) = (ReentrancyGuard::enter()?, Cell::new(false));
         let has_freed = self.reclaimers.ask(refusal, |freed| {
             is_asked.set(is_asked.get() || freed.is_some());
             freed == Some(true)
@@ -97,23 +105,23 @@ impl CachingAllocator {
     }
 }
 
-/// This thread tells of a shortage, until the drop.
-struct Telling;
+/// While it exists, this thread is inside an observer or a reclaimer.
+struct ReentrancyGuard;
 
 thread_local! {
-    static IS_TELLING: Cell<bool> = const { Cell::new(false) };
+    static IS_ENTERED: Cell<bool> = const { Cell::new(false) };
 }
 
-impl Telling {
-    /// `None` inside a subscriber.
-    fn begin() -> Option<Self> {
-        // By a closure: a value made in vain would end the outer one by its drop.
-        (!IS_TELLING.replace(true)).then(|| Self)
+impl ReentrancyGuard {
+    /// `None` inside an observer or a reclaimer.
+    fn enter() -> Option<Self> {
+        // In a closure, because the drop of an unused guard would end the outer one.
+        (!IS_ENTERED.replace(true)).then(|| Self)
     }
 }
 
-impl Drop for Telling {
+impl Drop for ReentrancyGuard {
     fn drop(&mut self) {
-        IS_TELLING.set(false);
+        IS_ENTERED.set(false);
     }
 }

@@ -48,7 +48,7 @@ impl CachingAllocator {
             self.poll_holders(); // what streams have passed may go back as well
         }
         self.give_back(self.with_torch(Torch::release_garbage));
-        let grow = || self.grow(plan).map_err(|error| self.told_of(error));
+        let grow = || self.grow(plan).map_err(|error| self.report_oom(error));
         if let Some(block) = grow()? {
             return Ok(block);
         }
@@ -184,7 +184,7 @@ impl CachingAllocator {
         self.caches.empty(); // what threads keep is free
         self.poll_waited_for(ALL);
         self.state.lock().complete_some_if_free(ALL);
-        self.told(self.refusal(request))
+        self.count_and_report_oom(self.refusal(request))
     }
 
     /// The error of a request, with numbers of one moment: read under the lock while no memory is

@@ -97,11 +97,11 @@ impl CachingAllocator {
             turns += 1;
             // What was waited for may serve as it is; then nothing goes back.
             let again = if turns > 1 { (wants.attempt)(Attempt::Another) } else { Ok(None) };
-            if let Some(taken) = again.map_err(|error| self.told_of(error))? {
+            if let Some(taken) = again.map_err(|error| self.report_oom(error))? {
                 return Ok(taken);
             }
             let outcome = self.take_turn().run(wants, &refused);
-            let outcome = outcome.map_err(|error| self.told_of(error))?;
+            let outcome = outcome.map_err(|error| self.report_oom(error))?;
             let (holders, reachable_bytes, refusal) = match outcome {
                 Outcome::Served(taken) => return Ok(taken),
                 Outcome::Short { reachable_bytes, refusal } => {
@@ -119,7 +119,7 @@ impl CachingAllocator {
             if let Some(refusal) = refusal {
                 let answer = if is_given_up { None } else { self.ask_reclaimers(&refusal) };
                 // They may have taken long: what others freed meanwhile serves.
-                is_given_up = !answer.ok_or_else(|| self.told(refusal))?;
+                is_given_up = !answer.ok_or_else(|| self.count_and_report_oom(refusal))?;
                 // As often as they free something, however little.
                 let now_bytes = self.freed_bytes().wrapping_add(self.freed_bytes_beside());
                 turns = if freed_bytes == now_bytes { turns } else { 1 };
@@ -137,7 +137,7 @@ impl CachingAllocator {
                 _ => drop(refused.insert(holder.key())),
             }
         }
-        Err(self.told(self.refusal(&wants.request)))
+        Err(self.count_and_report_oom(self.refusal(&wants.request)))
     }
 
     /// Locks the state once `is_so` holds; sleeps until a change wakes this thread.
