@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use crate::verbose::library::VerboseLibrary;
 
-/// The most bytes of a library's line, from its keyword to its end. A longer one is text.
+/// The maximum length of a verbose line from its keyword on. A longer line is not read as a call.
 pub(super) const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// The parts of a line of oneDNN 1.1 to 3, unless a header that the library prints before its first
@@ -163,8 +163,8 @@ impl VerboseParser {
         meanings
     }
 
-    /// Reads a part, whose keyword has `length` bytes. A part `is_cut` if another one follows: its
-    /// writer may not have come to its end.
+    /// Reads a part of a line. The part begins with a keyword of `length` bytes. `is_cut` is true
+    /// when another part follows, because another process may have interrupted this part.
     fn read_part(
         &mut self,
         part: &str,
@@ -176,7 +176,8 @@ impl VerboseParser {
         let text = line.get(length..).unwrap_or_default();
         let call = match dialect {
             Dialect::Mkl => mkl_call(text),
-            // Their last part is a number, whose beginning is a number too.
+            // These lines end with a time. A prefix of a time is a number too, so a cut line could
+            // report a wrong time.
             Dialect::Accelrt | Dialect::OneDnn(_) if is_cut => return VerboseLine::Other,
             Dialect::Accelrt => runtime_call(text),
             Dialect::OneDnn(format) => {
@@ -390,7 +391,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// True for a text that a whole time begins, unlike the sizes `64x64` of a problem.
+/// True for a text that begins with a complete number. False for the sizes of a problem, such as
+/// `64x64`.
 fn begins_with_time(text: &str) -> bool {
     let is_part = |it: char| it.is_ascii_digit() || it == '.';
     text.starts_with(|it: char| it.is_ascii_digit())

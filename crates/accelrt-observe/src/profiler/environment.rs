@@ -1,4 +1,4 @@
-//! The profile of a whole process, which `ACCELRT_PROFILE` asks for.
+//! The profile of a whole process, which the variable `ACCELRT_PROFILE` enables.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -10,8 +10,8 @@ use accelrt::internal::{LockRank, Mutex, ProcessHooks, register_process_hooks, r
 use crate::output_file;
 use crate::profiler::Profile;
 
-/// How long the end of the process waits for the times of devices.
-const DEVICES: Duration = Duration::from_millis(100);
+/// How long the end of the process waits for the devices to finish their tasks.
+const MAX_DEVICE_WAIT: Duration = Duration::from_millis(100);
 
 struct Running {
     profile: Profile,
@@ -37,9 +37,11 @@ static BEGIN_CAPTURES: OnceLock<BeginCaptures> = OnceLock::new();
 /// The profile, from the begin of the process's runtime to its shutdown.
 static PROFILE: Mutex<Option<Running>> = Mutex::new(LockRank::Runtime, None);
 
-/// Lets `ACCELRT_PROFILE=FILE` profile the process's runtime from its first use to its shutdown,
-/// which writes the trace to the file, unless nothing happened. Called before that first use;
-/// accelrt's Python module does. Later calls have no effect.
+/// Enables the variable `ACCELRT_PROFILE=FILE`, which profiles the process's runtime from its first
+/// use to its shutdown. The shutdown writes the trace to the file, unless the trace is empty.
+///
+/// Call this function before the first use of that runtime. Calls after the first have no effect.
+/// The Python module of accelrt calls it when it is imported.
 pub fn watch_environment() {
     watch_environment_with(Captures::default);
 }
@@ -64,13 +66,15 @@ fn begin(runtime: &Runtime) {
     drop(earlier);
 }
 
-/// Returns what is to be told about what could not be captured or written.
+/// Ends the profile and writes its trace. Returns a message if some calls could not be captured or
+/// the trace could not be written.
 fn end() -> Option<String> {
     let running = PROFILE.lock().take()?;
     let Running { profile, file, captures: Captures { running, mut refusals } } = running;
-    let trace = profile.stop_after_devices(DEVICES);
+    let trace = profile.stop_after_devices(MAX_DEVICE_WAIT);
     drop(running);
-    // A process that did nothing here, as one that only reads a trace, leaves the file to others.
+    // An empty trace does not replace the file. Else a program that only reads an earlier trace
+    // would overwrite it.
     if !trace.is_empty()
         && let Err(refusal) = trace.export_chrome_trace(&file)
     {

@@ -24,10 +24,10 @@ use crate::profiler::timeline::Timeline;
 use crate::profiler::waits::LongWait;
 use crate::profiler::{chrome_trace, memory, occupancy, waits};
 
-/// The most records that a profile takes: one GiB. A task has two.
+/// The default maximum number of records: one GiB.
 const MOST_RECORDS: usize = 1 << 24;
 
-/// The time between two questions to a device that has not done its work.
+/// The time between two checks whether devices have finished their tasks.
 const PERIOD: Duration = Duration::from_micros(200);
 
 /// Records what the streams of a runtime do, until [`Profile::stop`].
@@ -36,7 +36,7 @@ pub struct Profile {
     watch: TaskWatch,
     subscription: ProcessSubscription,
     calls: CallSubscription,
-    /// When the subscription began: where the times of calls count from.
+    /// When the subscription began. The times of library calls count from here.
     origin: u64,
     memory: Option<MemoryProfile>,
 }
@@ -45,8 +45,9 @@ pub struct Profile {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProfileOptions {
-    /// The most records; 16 million by default, which are one GiB. A task has two, a request of
-    /// memory one and its free one or two. [`Trace::num_dropped_records`] counts what comes behind.
+    /// The maximum number of records, by default 16 million, which take one GiB. A task takes two
+    /// records, an allocation one, and its free one or two. [`Trace::num_dropped_records`] counts
+    /// the records above the maximum.
     pub most_records: usize,
     /// True to record the bytes that devices' allocators have in use and reserved. Requests and
     /// frees take a slower path meanwhile. False by default.
@@ -66,8 +67,8 @@ struct MemoryProfile {
 }
 
 impl Profile {
-    /// Starts a profile. Tasks that are enqueued before run with their times, but without the call
-    /// that enqueued them.
+    /// Starts a profile. For a task that was enqueued before the start and runs after it, the
+    /// profile contains the times but not the call that enqueued the task.
     pub fn start(runtime: &Runtime) -> Self {
         Self::with_options(runtime, &ProfileOptions::default())
     }
@@ -88,8 +89,8 @@ impl Profile {
         Self { watch: runtime.log_tasks(), subscription, calls, origin, memory }
     }
 
-    /// Ends the profile. Does not wait for tasks: what has not ended, also on a device, is left
-    /// out, so synchronise before.
+    /// Ends the profile. Does not wait for tasks, and leaves out those that have not ended on their
+    /// device. Synchronise before this call to include them.
     #[must_use]
     pub fn stop(self) -> Trace {
         let Self { watch, subscription, calls, origin, memory } = self;
@@ -104,7 +105,8 @@ impl Profile {
         Trace { timeline: Timeline::new(taken, calls, at_begin.unwrap_or_default()) }
     }
 
-    /// As [`Profile::stop`], after the devices have done what was submitted, for at most `limit`.
+    /// As [`Profile::stop`], but first waits until the devices have finished all submitted tasks,
+    /// for at most `limit`.
     pub(crate) fn stop_after_devices(self, limit: Duration) -> Trace {
         let end = Instant::now() + limit;
         while process::has_unfinished_device_tasks() && Instant::now() < end {
@@ -169,8 +171,8 @@ impl Trace {
         waits::longest(&self.timeline, count)
     }
 
-    /// True when nothing happened while the profile was on: no task, range, wait or call of a
-    /// library, and none that found no room.
+    /// True when no task, range, wait or library call occurred during the profile. Skipped tasks
+    /// and dropped records count as well.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.timeline.is_empty()
@@ -182,7 +184,7 @@ impl Trace {
         self.timeline.num_skipped
     }
 
-    /// The number of records that found no room: 0 in a complete profile.
+    /// The number of records above the maximum, which were dropped: 0 in a complete profile.
     #[must_use]
     pub fn num_dropped_records(&self) -> u64 {
         self.timeline.num_dropped
