@@ -369,7 +369,7 @@ impl Native {
     }
 
     /// Returns the cheaper place at an end of the gap of a bare block: that block and the free ones
-    /// beside it.
+    /// beside it. The gap has enough units.
     fn place_beside(&self, id: BlockId, choice: &Choice) -> Option<Found> {
         let Choice { units, align_bytes, is_aligned_more, grid, .. } = *choice;
         let bare = &self.blocks[id];
@@ -385,7 +385,7 @@ impl Native {
         let (first, last) = if is_aligned_more {
             self.areas[bare.area].offsets(&gap, units, align_bytes)?.into_inner()
         } else {
-            (begin, gap.end.checked_sub(units).filter(|last| *last >= begin)?)
+            (begin, gap.end - units)
         };
         let [missing, covered] = [&bare.range(), &gap].map(|units| grid.covered(units));
         let cost = |offset: u32| {
