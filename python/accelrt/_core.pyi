@@ -963,7 +963,8 @@ def zeros(nbytes: int, *, device: _DeviceArgument = None, alignment: int | None 
     """
 
 def empty_pinned(nbytes: int) -> Buffer:
-    """As `empty`, in host memory that the accelerator's devices access directly.
+    """As `empty`, in host memory that the accelerator's devices access directly. The address is a
+    multiple of 64 bytes.
 
     >>> import accelrt
     >>> accelrt.empty_pinned(4096).nbytes

@@ -123,8 +123,9 @@ impl Runtime {
         self.allocate(bytes, device, &self.shared_origin(device)?)
     }
 
-    /// As [`Runtime::empty`], in host memory that the accelerator's devices access directly. The
-    /// buffer's home is the current stream of the current device.
+    /// As [`Runtime::empty`], in host memory that the accelerator's devices access directly, at an
+    /// address that is a multiple of 64. The buffer's home is the current stream of the current
+    /// device.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;

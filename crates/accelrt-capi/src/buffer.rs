@@ -106,7 +106,8 @@ pub extern "C" fn accelrt_buffer_create_on(
 }
 
 /// As `accelrt_buffer_create`, in memory of the host (`ACCELRT_MEMORY_PINNED`) or shared with it
-/// (`ACCELRT_MEMORY_SHARED`). Pinned memory is used by all devices of the kind.
+/// (`ACCELRT_MEMORY_SHARED`). Pinned memory is used by all devices of the kind; its address is a
+/// multiple of 64.
 ///
 /// Fails besides with `ACCELRT_STATUS_UNSUPPORTED` on a device without shared memory.
 #[unsafe(no_mangle)]

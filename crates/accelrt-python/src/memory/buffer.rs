@@ -144,7 +144,8 @@ pub(crate) fn zeros(
     Ok(zeros)
 }
 
-/// As `empty`, in host memory that the accelerator's devices access directly.
+/// As `empty`, in host memory that the accelerator's devices access directly. The address is a
+/// multiple of 64 bytes.
 ///
 /// >>> import accelrt
 /// >>> accelrt.empty_pinned(4096).nbytes
