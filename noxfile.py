@@ -91,9 +91,14 @@ def cargo(session: nox.Session, *command: str, **env: str) -> None:
     session.run(CARGO, *command, external=True, env=env)
 
 
+def enter_main(session: nox.Session) -> None:
+    """Run what follows in the main environment."""
+    enter(session, MAIN, *groups("build", "test", "check"))
+
+
 def develop(session: nox.Session, *flags: str) -> None:
     """Build the module as it is now, into the main environment."""
-    enter(session, MAIN, *groups("build", "test", "check"))
+    enter_main(session)
     session.run("maturin", "develop", "--quiet", *flags)
 
 
@@ -255,7 +260,7 @@ def check_python(session: nox.Session) -> None:
 @session
 def format_python(session: nox.Session) -> None:
     """Format the Python part."""
-    enter(session, MAIN, *groups("build", "test", "check"))
+    enter_main(session)
     session.run("ruff", "format")
 
 
@@ -350,7 +355,7 @@ def counts_accept(session: nox.Session) -> None:
 @session
 def dpctl(session: nox.Session) -> None:
     """Install a SYCL queue to compare with in `make bench`: a gigabyte, so not among the peers."""
-    enter(session, MAIN, *groups("build", "test", "check"))
+    enter_main(session)
     session.run("python", "-m", "pip", "install", "--quiet", "dpctl")
 
 
@@ -408,7 +413,7 @@ def oracle(session: nox.Session) -> None:
     With ORACLE_REQUIRED=1 it fails where there are no wheels. ORACLE has more arguments:
     ORACLE="--kinds oom fraction", ORACLE="--shrink 'oom 7'".
     """
-    enter(session, MAIN, *groups("build", "test", "check"))
+    enter_main(session)
     places = ("--cache", oracle_cache(), "--target", str(TARGET / "oracle"))
     steps = ("--operations", setting("ORACLE_OPERATIONS", "100000"))
     more = shlex.split(setting("ORACLE"))
@@ -475,7 +480,7 @@ def bench_torch(session: nox.Session) -> None:
 
 def run_mutants(session: nox.Session, script: str, *arguments: str) -> None:
     """Run a script of tests/mutants in the main environment."""
-    enter(session, MAIN, *groups("build", "test", "check"))
+    enter_main(session)
     session.run("python", f"tests/mutants/{script}", *arguments)
 
 

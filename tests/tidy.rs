@@ -134,7 +134,7 @@ fn build_output_is_found_in_a_listing() {
 }
 
 #[test]
-fn no_files_of_a_crate_import_each_other_in_a_circle() {
+fn files_of_a_crate_import_in_no_circle() {
     let repository = Repository::on_disk(Path::new(env!("CARGO_MANIFEST_DIR")));
     assert_eq!(circles::circles(&repository), Vec::<Vec<String>>::new());
     assert_eq!(circles::upward_imports(&repository), Vec::<[String; 2]>::new());

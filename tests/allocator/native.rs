@@ -57,7 +57,7 @@ fn whole_pages_share_none_and_all_other_sizes_share_those_at_their_ends() {
 }
 
 #[test]
-fn request_of_the_size_of_a_gap_without_pages_fills_it() {
+fn exact_gap_is_preferred_to_larger_one() {
     // Method: two blocks that share pages with their neighbours are freed, and the whole pages
     // inside go back. The size of the first is asked for again: in the gap of the second, which is
     // larger, it would need one page more.

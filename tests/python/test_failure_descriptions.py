@@ -65,7 +65,7 @@ def test_description_of_a_text_without_encoding() -> None:
     assert str(rebuild(*describe(ValueError("\ud800" * 100_000)))).startswith("\\ud800")
 
 
-def test_failure_with_a_text_without_encoding_keeps_type_and_text() -> None:
+def test_surrogates_keep_type_and_text() -> None:
     text = "cannot read caf\udce9.txt"
 
     def fails() -> None:
@@ -91,9 +91,7 @@ class OddAttributeError(Exception):
 
 
 @pytest.mark.parametrize("name", ["__traceback__", "__cause__", "__context__", "args", "__class__"])
-def test_exception_with_an_odd_attribute_is_described(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_odd_attribute_keeps_the_description(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     error = raised_with_traceback(OddAttributeError("text"))
     monkeypatch.setattr(OddAttributeError, "odd", name)
     description = describe(error)

@@ -340,7 +340,7 @@ def test_what_an_observer_raises_is_unraisable(monkeypatch: pytest.MonkeyPatch) 
 
 
 @given(total=st.integers(1 << 20, 1 << 42), data=st.data())
-def test_the_fraction_of_a_size_limits_memory_to_that_size(total: int, data: st.DataObject) -> None:
+def test_fraction_of_a_size_is_exact(total: int, data: st.DataObject) -> None:
     nbytes = data.draw(st.integers(0, total))
     assert int(fraction_of(nbytes, total) * total) == nbytes
     assert fraction_of(total + nbytes, total) == 1.0

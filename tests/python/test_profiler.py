@@ -205,7 +205,7 @@ def test_a_wait_and_what_it_waited_for_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["result", "exception"])
-def test_wait_for_the_outcome_of_a_callable_is_told(method: str) -> None:
+def test_wait_for_a_callable_is_recorded(method: str) -> None:
     gate, stream = threading.Event(), accelrt.Stream(dedicated=True)
     with profiler.profile() as recorded:
         call = stream.launch_host(gate.wait)

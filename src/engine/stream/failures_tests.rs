@@ -114,7 +114,7 @@ fn set_aside_errors_are_bounded_and_counted() {
 }
 
 #[test]
-fn cancellations_that_surplus_drops_are_not_counted() {
+fn dropped_cancellations_are_not_counted() {
     let failures = Failures::new();
     for ticket in (1..200).step_by(10) {
         let error = StreamFailure::new(Device::cpu(0), 0, None, FailureCause::Cancelled);
@@ -126,7 +126,7 @@ fn cancellations_that_surplus_drops_are_not_counted() {
 }
 
 #[test]
-fn dropped_errors_are_counted_until_they_are_raised() {
+fn dropped_errors_count_until_raised() {
     let (source, failures) = (Failures::new(), Failures::new());
     let mut errors = Vec::new();
     for ticket in (1..200).step_by(10) {

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_unseen_errors_are_counted_until_they_are_raised() {
+    fn unseen_errors_count_until_raised() {
         let lifecycle = Lifecycle::new(1, 10);
         let failure = |id| StreamFailure::new(Device::cpu(0), id, None, FailureCause::Unfinished);
         let errors: Vec<_> = (0..20).map(failure).collect();
