@@ -117,6 +117,10 @@ def pytest(session: nox.Session, *arguments: str, **env: str) -> None:
     session.run("python", "-m", "pytest", *arguments, *session.posargs, env=env)
 
 
+#: Two processes share the files of a run. Much of a test's time is waiting.
+SHARED = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
+
+
 @session
 def module(session: nox.Session) -> None:
     """Build the module into .venv."""
@@ -141,7 +145,7 @@ def demo(session: nox.Session) -> None:
 def test_python(session: nox.Session) -> None:
     """Run the Python tests, `examples/` and the examples in docstrings."""
     develop(session)
-    pytest(session)
+    pytest(session, *SHARED)
 
 
 @session
@@ -155,7 +159,7 @@ def test_python_release(session: nox.Session) -> None:
 def test_python_release_all(session: nox.Session) -> None:
     """Run all Python tests on the optimised module."""
     optimised(session)
-    pytest(session)
+    pytest(session, *SHARED)
 
 
 @session

@@ -21,6 +21,10 @@ const PERIOD: Duration = Duration::from_micros(200);
 /// The time, after the timeout, for cancelled tasks to retire, and once more for threads to return.
 const GRACE: Duration = Duration::from_millis(100);
 
+/// The same for threads when all tasks have ended: a busy machine may not run a thread for a while
+/// between the end of its last task and its return.
+const GRACE_AFTER_TASKS: Duration = Duration::from_secs(1);
+
 /// The maximum number of errors in the text of a report.
 const MAX_REPORTED_ERRORS: usize = 16;
 
@@ -113,7 +117,8 @@ fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     for allocator in inner.all_allocators() {
         allocator.close();
     }
-    let end = Instant::now() + GRACE;
+    let all_ended = streams.iter().all(is_done);
+    let end = Instant::now() + if all_ended { GRACE_AFTER_TASKS } else { GRACE };
     let busy_threads: usize =
         inner.registry.backends().map(|backend| backend.shutdown(end).busy_threads).sum();
     let never_run: u64 = streams.iter().map(unrun_tasks).sum();

@@ -1,7 +1,9 @@
 //! The end of a runtime: what is finished, what is cancelled, what is reported.
 
-use std::sync::Arc;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use accelrt::{Config, Error, Runtime, RuntimeError};
@@ -122,6 +124,32 @@ fn idle_workers_are_joined_and_not_counted_while_one_is_left_inside_a_task() {
 }
 
 #[test]
+fn slow_return_from_a_last_task_is_waited_for() {
+    // Method: the worker wakes an awaiter after its last task, and the wake takes some tenths of a
+    // second, as long as a busy machine may leave a thread without a processor.
+    struct Slow(mpsc::Sender<()>);
+    impl Wake for Slow {
+        fn wake(self: Arc<Self>) {
+            self.0.send(()).unwrap();
+            std::thread::sleep(Duration::from_millis(400));
+        }
+    }
+    finishes(|| {
+        let runtime = workers(1);
+        let stream = stream(&runtime);
+        let gate = Gate::shut(&stream);
+        let mut future = stream.record_event().unwrap().into_future();
+        let (begin, begun) = mpsc::channel();
+        let waker = Waker::from(Arc::new(Slow(begin)));
+        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+        gate.open();
+        begun.recv().unwrap();
+        let report = runtime.shutdown();
+        assert!(report.is_clean(), "{report}");
+    });
+}
+
+#[test]
 fn what_is_cancelled_is_counted_in_tasks_of_the_user() {
     // Goal: the number says how much work is lost. Method: the same three tasks, parked and behind
     // an endless one, with records and waits among them that are no work.
@@ -164,7 +192,7 @@ fn a_thread_that_waits_for_cancelled_work_is_told() {
         let _gate = Gate::shut(&endless);
         parked.wait_stream(&endless).unwrap();
         parked.enqueue(|| ()).unwrap();
-        let (asleep, is_asleep) = std::sync::mpsc::channel();
+        let (asleep, is_asleep) = mpsc::channel();
         let waited = parked.clone();
         let thread =
             std::thread::spawn(move || waited.synchronize_unless(&mut || asleep.send(()).is_err()));
@@ -268,7 +296,7 @@ fn a_task_may_shut_its_own_runtime_down() {
     finishes(|| {
         let runtime = impatient(1);
         let stream = stream(&runtime);
-        let (give, given) = std::sync::mpsc::channel::<Runtime>();
+        let (give, given) = mpsc::channel::<Runtime>();
         let task = move || {
             let runtime = given.recv().unwrap();
             let report = runtime.shutdown();
@@ -287,7 +315,7 @@ fn a_task_that_drops_the_last_handle_ends_the_runtime() {
     finishes(|| {
         let runtime = impatient(1);
         let stream = stream(&runtime);
-        let (give, given) = std::sync::mpsc::channel::<Runtime>();
+        let (give, given) = mpsc::channel::<Runtime>();
         let dropped = enqueue_question(&stream, move || drop(given.recv().unwrap()));
         give.send(runtime).unwrap();
         dropped.recv().unwrap();

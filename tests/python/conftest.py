@@ -18,6 +18,7 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import settings
 
 import accelrt
+import seeds
 from kinds import KIND, default_stream, module, why_not
 from loops import LOOPS, Run
 
@@ -51,7 +52,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     found = accelrt.accelerator.current_accelerator()
     assert found == accelrt.device(KIND), f"the accelerator is {found}, not {KIND}"
     count, name = module.device_count(), module.get_device_name(0)
-    return [f"accelerator: {KIND}, {count} devices, {name}"]
+    return [f"accelerator: {KIND}, {count} devices, {name}", f"TEST_SEED={seeds.SEED}"]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,7 +8,6 @@ and ends. A read must return a version that was current at some moment of the re
 
 import asyncio
 import errno
-import os
 import random
 import sys
 import threading
@@ -30,6 +29,7 @@ from accelrt.dask.frames import OnHost
 from bounded import bounded
 from dask_stores import LIMIT_S, limited
 from kinds import KIND
+from seeds import SEED
 
 pytestmark = [
     pytest.mark.skipif(KIND != "cpu", reason="the stores are of cpu devices"),
@@ -38,7 +38,6 @@ pytestmark = [
 
 OPERATIONS, THREADS, KEYS = 100_000, 5, 6
 Draw = random.Random  # what repeats it is printed
-SEED = int(os.environ.get("TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 HOST_LIMIT = 20_000
 SIZES = [100, 4_000, HOST_LIMIT // 2, HOST_LIMIT - 1_000, HOST_LIMIT + 5_000]  # the last: disk only
 

@@ -14,6 +14,7 @@ import report
 from accelrt.cli import bench
 from accelrt.cli.bench import idle, launches, table
 from accelrt.cli.bench.measurement import Measurement
+from accelrt.cli.bench.quiet import Patience
 from accelrt.cli.bench.rows import ROWS
 from goals import GOALS, TABLES
 
@@ -116,7 +117,9 @@ def test_the_command_prints_and_keeps_figures_and_judges_none(
     monkeypatch.setattr(launches, "measure", lambda: iter([]))
     monkeypatch.setattr(idle, "measure", lambda: iter([Measurement("Q7", ours=3.0, ours_min=2.0)]))
     kept = tmp_path / "kept"
+    patience_s = Patience.SECONDS
     assert bench.run(kept, tmp_path, "Q", patience_s=0) == 0
+    assert patience_s == Patience.SECONDS, "for this run alone"
     shown = capsys.readouterr().out
     assert "3 ns" in shown
     assert not [goal for goal in GOALS if str(goal) and str(goal) in shown]

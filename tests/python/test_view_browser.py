@@ -33,6 +33,7 @@ from accelrt.cli.view.page import SCRIPTS, View, write
 from chromium import Browser
 from kinds import host_cores
 from processes import run
+from seeds import seeds
 
 ROOT = Path(__file__).parents[2]
 OWN = ROOT / "tests/data/own_gpt_fixed.ops.csv"
@@ -357,7 +358,7 @@ def test_each_state_of_a_snapshot_has_what_is_live_reserved_and_awaited(
     }
 
 
-@pytest.mark.parametrize("seed", [int.from_bytes(os.urandom(4), "little") for _ in range(4)])
+@pytest.mark.parametrize("seed", seeds(4))
 def test_segments_that_grow_and_shrink_are_in_each_state_what_was_mapped_then(
     browser: Browser, tmp_path: Path, seed: int
 ) -> None:
@@ -565,7 +566,7 @@ def test_what_has_nothing_in_it_is_still_a_page(
     browser.picture(tmp_path / "empty.png")
 
 
-@pytest.mark.parametrize("seed", [int.from_bytes(os.urandom(4), "little") for _ in range(8)])
+@pytest.mark.parametrize("seed", seeds(8))
 def test_what_is_read_of_a_damaged_file_is_a_page(
     browser: Browser, tmp_path: Path, seed: int
 ) -> None:

@@ -30,6 +30,7 @@ from accelrt.cli.bench import (
 from accelrt.cli.bench.measurement import Measurement
 from accelrt.cli.bench.quiet import Patience
 from accelrt.cli.bench.rows import ROWS
+from accelrt.cli.bench.table import Record
 from accelrt.cli.terminal import Style
 
 
@@ -44,7 +45,21 @@ def run(
     `rows` is how the names of the wanted ones begin; each waits for a quiet machine up to
     `patience_s` seconds.
     """
-    Patience.SECONDS = patience_s
+    before, Patience.SECONDS = Patience.SECONDS, patience_s
+    try:
+        records = _measured(traces, rows)
+    finally:
+        Patience.SECONDS = before
+    head, *rest = table.text(records).splitlines(keepends=True)
+    shown = Style.of(sys.stdout).bold(head.rstrip("\n"))
+    sys.stdout.write(f"{machine.facts()}\n\n{shown}\n{''.join(rest)}")
+    if json_file is not None:
+        json_file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def _measured(traces: Path | None, rows: str) -> list[Record]:
+    """Measure the wanted rows; return their records."""
     # With the letters of their rows: what is not wanted is not measured.
     parts = (
         ("Q", launches.measure()),
@@ -65,13 +80,7 @@ def run(
         ("Z", clusters.measure()),
     )
     measured = itertools.chain(*(part for letter, part in parts if rows[:1] in ("", letter)))
-    records = [it for it in table.records(_told(measured)) if str(it["name"]).startswith(rows)]
-    head, *rest = table.text(records).splitlines(keepends=True)
-    shown = Style.of(sys.stdout).bold(head.rstrip("\n"))
-    sys.stdout.write(f"{machine.facts()}\n\n{shown}\n{''.join(rest)}")
-    if json_file is not None:
-        json_file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
-    return 0
+    return [it for it in table.records(_told(measured)) if str(it["name"]).startswith(rows)]
 
 
 def _told(measured: Iterable[Measurement]) -> Iterator[Measurement]:
