@@ -131,6 +131,7 @@ fn slow_return_from_a_last_task_is_waited_for() {
     impl Wake for Slow {
         fn wake(self: Arc<Self>) {
             self.0.send(()).unwrap();
+            // The worker is idle inside its wake.
             std::thread::sleep(Duration::from_millis(400));
         }
     }
