@@ -46,74 +46,75 @@ impl<F> Number<F> {
     }
 }
 
-/// Values by id. A new value gets the most recently freed id, else a new one.
+/// Values by id. A new value gets the most recently freed id, else a new one. `K` stands for the
+/// values in the type of their ids: values that name each other need no import of each other.
 #[derive(Debug)]
-pub(crate) struct Table<T> {
+pub(crate) struct Table<T, K = T> {
     places: Vec<Option<T>>,
-    vacant: Vec<Id<T>>,
+    vacant: Vec<Id<K>>,
 }
 
-impl<T> Table<T> {
+impl<T, K> Table<T, K> {
     /// The id that the next insertion will return.
-    pub(crate) fn next_id(&self) -> Id<T> {
-        self.vacant.last().copied().unwrap_or_else(|| Id::<T>::of_place(self.places.len()))
+    pub(crate) fn next_id(&self) -> Id<K> {
+        self.vacant.last().copied().unwrap_or_else(|| Id::<K>::of_place(self.places.len()))
     }
 
-    pub(crate) fn insert(&mut self, value: T) -> Id<T> {
+    pub(crate) fn insert(&mut self, value: T) -> Id<K> {
         if let Some(id) = self.vacant.pop() {
             self.places[id.place()] = Some(value);
             return id;
         }
         self.places.push(Some(value));
-        Id::<T>::of_place(self.places.len() - 1)
+        Id::<K>::of_place(self.places.len() - 1)
     }
 
     /// Removes and returns a value. The caller must discard all copies of the id, which the next
     /// insertion reuses. Panics if the value was already removed.
-    pub(crate) fn remove(&mut self, id: Id<T>) -> T {
+    pub(crate) fn remove(&mut self, id: Id<K>) -> T {
         let value = self.places[id.place()].take().expect("a value that is there");
         self.vacant.push(id);
         value
     }
 
-    pub(crate) fn get(&self, id: Id<T>) -> Option<&T> {
+    pub(crate) fn get(&self, id: Id<K>) -> Option<&T> {
         self.places.get(id.place())?.as_ref()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<K>, &T)> {
         let places = self.places.iter().enumerate();
-        places.filter_map(|(place, value)| Some((Id::<T>::of_place(place), value.as_ref()?)))
+        places.filter_map(|(place, value)| Some((Id::<K>::of_place(place), value.as_ref()?)))
     }
 }
 
-impl<T> Default for Table<T> {
+impl<T, K> Default for Table<T, K> {
     fn default() -> Self {
         Self { places: Vec::new(), vacant: Vec::new() }
     }
 }
 
-impl<T> Index<Id<T>> for Table<T> {
+impl<T, K> Index<Id<K>> for Table<T, K> {
     type Output = T;
 
-    fn index(&self, id: Id<T>) -> &T {
+    fn index(&self, id: Id<K>) -> &T {
         self.places[id.place()].as_ref().expect("a value that is there")
     }
 }
 
-impl<T> IndexMut<Id<T>> for Table<T> {
-    fn index_mut(&mut self, id: Id<T>) -> &mut T {
+impl<T, K> IndexMut<Id<K>> for Table<T, K> {
+    fn index_mut(&mut self, id: Id<K>) -> &mut T {
         self.places[id.place()].as_mut().expect("a value that is there")
     }
 }
 
 /// What [`Records`] holds.
-pub(crate) trait Record: Copy {
+pub(crate) trait Record<K = Self>: Copy {
     /// What stands in a place before its first record, without a link, and what those who look at a
     /// record that is not there take it for.
     fn blank() -> Self;
 
     /// The link of a removed record to the one removed before it. A live record may use the field.
-    fn link(&mut self) -> &mut Option<Id<Self>>;
+    fn link(&mut self) -> &mut Option<Id<K>>;
 }
 
 /// The room of the first records.
@@ -127,15 +128,15 @@ const FIRST_PLACES: usize = 64;
 /// other fields are never written, and stay those of [`Record::blank`]; what its links are means
 /// something only where a type says so.
 #[derive(Debug)]
-pub(crate) struct Records<T> {
+pub(crate) struct Records<T, K = T> {
     /// By number; the first one is the blank, because numbers begin at 1.
     places: Vec<T>,
-    vacant: Option<Id<T>>,
+    vacant: Option<Id<K>>,
 }
 
-impl<T: Record> Records<T> {
+impl<T: Record<K>, K> Records<T, K> {
     #[inline(always)]
-    pub(crate) fn insert(&mut self, record: T) -> Id<T> {
+    pub(crate) fn insert(&mut self, record: T) -> Id<K> {
         let id = self.vacant.unwrap_or_else(|| self.grow());
         let place = &mut self[id];
         let link = *place.link();
@@ -147,13 +148,13 @@ impl<T: Record> Records<T> {
     /// Adds a place, which is vacant.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self) -> Id<T> {
+    fn grow(&mut self) -> Id<K> {
         let known = self.places.len().max(1);
         if known == 1 {
             self.places.reserve(FIRST_PLACES);
         }
         self.places.resize(known + 1, T::blank());
-        Id::<T>::of_place(known - 1)
+        Id::<K>::of_place(known - 1)
     }
 
     /// The blank; `None` before the first record.
@@ -163,7 +164,7 @@ impl<T: Record> Records<T> {
 
     /// A record, or the blank for none.
     #[inline(always)]
-    pub(crate) fn or_blank(&self, id: Option<Id<T>>) -> &T {
+    pub(crate) fn or_blank(&self, id: Option<Id<K>>) -> &T {
         &self.places[Number::index_of(id)]
     }
 
@@ -174,7 +175,7 @@ impl<T: Record> Records<T> {
     }
 
     #[inline(always)]
-    pub(crate) fn remove(&mut self, id: Id<T>) {
+    pub(crate) fn remove(&mut self, id: Id<K>) {
         *self[id].link() = self.vacant;
         self.vacant = Some(id);
     }
@@ -186,24 +187,24 @@ impl<T: Record> Records<T> {
     }
 }
 
-impl<T> Default for Records<T> {
+impl<T, K> Default for Records<T, K> {
     fn default() -> Self {
         Self { places: Vec::new(), vacant: None }
     }
 }
 
-impl<T> Index<Id<T>> for Records<T> {
+impl<T, K> Index<Id<K>> for Records<T, K> {
     type Output = T;
 
     #[inline(always)]
-    fn index(&self, id: Id<T>) -> &T {
+    fn index(&self, id: Id<K>) -> &T {
         &self.places[id.index()]
     }
 }
 
-impl<T> IndexMut<Id<T>> for Records<T> {
+impl<T, K> IndexMut<Id<K>> for Records<T, K> {
     #[inline(always)]
-    fn index_mut(&mut self, id: Id<T>) -> &mut T {
+    fn index_mut(&mut self, id: Id<K>) -> &mut T {
         &mut self.places[id.index()]
     }
 }
@@ -218,7 +219,7 @@ mod tests {
 
     #[test]
     fn numbers_of_values_that_are_gone_are_used_again_the_last_of_them_first() {
-        let mut table = Table::default();
+        let mut table = Table::<_>::default();
         let [a, b, c] = ["a", "b", "c"].map(|value| table.insert(value));
         assert_eq!([a, b, c].map(Number::number), [1, 2, 3]);
         assert_eq!([table.remove(a), table.remove(c)], ["a", "c"]);
@@ -250,7 +251,7 @@ mod tests {
         // are exact. Method: random insertions and removals, often down to no value; both tables
         // give out the same ids.
         let mut random = Numbers::new(seed());
-        let (mut table, mut records) = (Table::default(), Records::default());
+        let (mut table, mut records) = (Table::<_>::default(), Records::<_>::default());
         let (mut model, mut removed) = (BTreeMap::new(), Vec::<Id<u64>>::new());
         for value in 1..3_000_u64 {
             let grows = random.below(if value / 500 % 2 == 0 { 3 } else { 2 }) > 0;

@@ -140,11 +140,11 @@ fn slow_return_from_a_last_task_is_waited_for() {
         let stream = stream(&runtime);
         let gate = Gate::shut(&stream);
         let mut future = stream.record_event().unwrap().into_future();
-        let (begin, begun) = mpsc::channel();
-        let waker = Waker::from(Arc::new(Slow(begin)));
+        let (tell, woken) = mpsc::channel();
+        let waker = Waker::from(Arc::new(Slow(tell)));
         assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
         gate.open();
-        begun.recv().unwrap();
+        woken.recv().unwrap();
         let report = runtime.shutdown();
         assert!(report.is_clean(), "{report}");
     });

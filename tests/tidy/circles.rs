@@ -7,16 +7,13 @@ use super::paths::Paths;
 use super::repository::Repository;
 use super::source::Source;
 
-/// Files that may import each other: records that name each other by number.
-const RECORDS: [&str; 6] = ["area", "block", "free_blocks", "heap", "index", "slab"];
-
 /// The folders of the Python crate from the lowest: a file imports no file of a higher folder.
 const PYTHON_FOLDERS: [&str; 5] = ["support", "objects", "memory", "launch", "integrations"];
 
 /// A module path, which names a file.
 type Module = Vec<String>;
 
-/// The circles of files that are no records, by the paths of their modules.
+/// The circles of files, by the paths of their modules.
 pub(crate) fn circles(repository: &Repository) -> Vec<Vec<String>> {
     let below = imports(repository);
     let reached: BTreeMap<_, _> =
@@ -26,8 +23,7 @@ pub(crate) fn circles(repository: &Repository) -> Vec<Vec<String>> {
         let with = reached[from].iter().filter(|to| *to != from && reached[to].contains(from));
         let mut circle: Vec<&Module> = with.chain([from]).collect();
         circle.sort();
-        let are_records = circle.iter().map(|module| &*module[module.len() - 1]).eq(RECORDS);
-        if circle.len() > 1 && !are_records {
+        if circle.len() > 1 {
             circles.insert(circle.iter().map(|module| module.join("::")).collect());
         }
     }
@@ -89,7 +85,7 @@ fn reached_from(from: &Module, below: &BTreeMap<Module, BTreeSet<Module>>) -> BT
 
 #[cfg(test)]
 mod tests {
-    use super::{RECORDS, Repository, circles, upward_imports};
+    use super::{Repository, circles, upward_imports};
 
     fn found(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         circles(&Repository::of(files))
@@ -128,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn one_way_tests_and_records_are_free() {
+    fn one_way_and_tests_are_free() {
         let a = ("src/a.rs", "use crate::b::B;");
         assert!(found(&[a, ("src/b.rs", "struct B;")]).is_empty());
         for test in [
@@ -137,11 +133,5 @@ mod tests {
         ] {
             assert!(found(&[a, ("src/b.rs", test)]).is_empty(), "{test}");
         }
-        let paths = RECORDS.map(|name| format!("src/{name}.rs"));
-        let next = RECORDS.iter().cycle().skip(1);
-        let texts = next.map(|name| format!("use crate::{name}::R;"));
-        let texts: Vec<_> = texts.take(RECORDS.len()).collect();
-        let records = paths.iter().map(String::as_str).zip(texts.iter().map(String::as_str));
-        assert!(found(&records.collect::<Vec<_>>()).is_empty());
     }
 }

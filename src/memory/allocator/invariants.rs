@@ -6,7 +6,7 @@ use crate::base::fork;
 use crate::base::size::to_usize;
 use crate::memory::allocator::block::{BlockId, Segment, State};
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::pool::Pools;
+use crate::memory::allocator::request::Pools;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};

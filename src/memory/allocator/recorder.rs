@@ -17,8 +17,7 @@ use crate::engine::log::context::{AllocationContext, NameId, StackId};
 use crate::engine::log::process;
 use crate::engine::log::record::{MemoryAction, MemoryRecord};
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::pool::PoolId;
-use crate::memory::allocator::request::Request;
+use crate::memory::allocator::request::{PoolId, Request};
 use crate::memory::allocator::stats::Stat;
 
 /// See the head of this file.

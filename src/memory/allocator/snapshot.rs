@@ -3,7 +3,7 @@
 //! Names are accelrt's (`total_bytes` for `total_size`), meanings those of the dictionaries from
 //! `torch.cuda.memory._dump_snapshot`, without stacks and times.
 
-use crate::memory::allocator::pool::PoolId;
+use crate::memory::allocator::request::PoolId;
 
 /// The state of one device's allocator, and the events that led to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

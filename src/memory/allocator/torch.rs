@@ -8,8 +8,9 @@
 
 use crate::base::size::to_usize;
 use crate::memory::allocator::allocated::{Allocated, Handouts};
-use crate::memory::allocator::block::{Block, BlockId, Blocks, Owner, Segments, State};
-use crate::memory::allocator::free_index::{Homes, Indices, PageMap};
+use crate::memory::allocator::block::{
+    Block, BlockId, Blocks, Homes, Indices, Owner, PageMap, Segments, State,
+};
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::pending::UsePoint;
 use crate::memory::allocator::policy::{Candidate, LEAST_BLOCK_BYTES};

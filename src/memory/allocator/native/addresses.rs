@@ -8,11 +8,9 @@ use std::sync::OnceLock;
 use crate::base::size::to_usize;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
-use crate::memory::allocator::native::block::BlockId;
+use crate::memory::allocator::native::ids::{BlockId, SlabId};
 use crate::memory::allocator::native::piece::Piece;
-use crate::memory::allocator::native::size_class::{HEAP_PAGE_BYTES as PAGE_BYTES, SizeClass};
-use crate::memory::allocator::native::slab::SlabId;
-
+use crate::memory::allocator::native::slab::{HEAP_PAGE_BYTES as PAGE_BYTES, SizeClass};
 /// The entries of one table. Three tables cover addresses of 48 bits.
 const ENTRIES: usize = 1 << ENTRY_BITS;
 const ENTRY_BITS: u32 = 12;
@@ -163,7 +161,7 @@ mod tests {
 
     use super::*;
     use crate::memory::allocator::native::piece::Part;
-    use crate::memory::allocator::native::size_class::CLASS_COUNT;
+    use crate::memory::allocator::native::slab::CLASS_COUNT;
 
     #[test]
     fn an_owner_is_found_from_its_page_alone() {

@@ -4,28 +4,10 @@ use std::ops::{Range, RangeInclusive};
 
 use crate::backend::contract::Address;
 use crate::base::size::to_usize;
-use crate::base::table::{Id, Table};
-use crate::memory::allocator::native::block::{Block, BlockId, Blocks};
-use crate::memory::allocator::native::heap::{HeapId, Kind};
+use crate::base::table::Table;
+use crate::memory::allocator::native::block::{Block, Blocks};
+use crate::memory::allocator::native::ids::{AreaId, AreaKey, BlockId, HeapId, Kind};
 use crate::memory::allocator::native::pages::Pages;
-
-/// An area's place in the table, in three bytes, so that a block's record stays small.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct AreaId([u8; 3]);
-
-impl AreaId {
-    fn of(id: Id<Area>) -> Self {
-        assert!(id.place() < 1 << 24, "fewer than 2^24 areas");
-        let [a, b, c, ..] = id.place().to_le_bytes();
-        Self([a, b, c])
-    }
-
-    fn id(self) -> Id<Area> {
-        let Self([a, b, c]) = self;
-        Id::<Area>::of_place(usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16)
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Area {
     pub(super) base: Address,
@@ -152,7 +134,7 @@ pub(super) struct AreaRange {
 
 #[derive(Debug, Default)]
 pub(super) struct Areas {
-    table: Table<Area>,
+    table: Table<Area, AreaKey>,
     /// By base address.
     by_address: std::collections::BTreeMap<u64, AreaId>,
 }

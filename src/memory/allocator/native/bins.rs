@@ -4,17 +4,15 @@
     reason = "room for pieces is not written before; marks are written in place"
 )]
 
-use std::hint;
 use std::mem::MaybeUninit;
-use std::ptr;
+use std::{hint, ptr};
 
 use crate::memory::allocator::allocated::{Allocated, Single};
 use crate::memory::allocator::native::cell::{Cell, Counted};
 use crate::memory::allocator::native::marks::Tag;
 use crate::memory::allocator::native::plan::Sizes;
-use crate::memory::allocator::native::size_class::MOST_SMALL_BYTES;
+use crate::memory::allocator::native::slab::MOST_SMALL_BYTES;
 use crate::memory::allocator::snapshot::PoolClass;
-
 /// The bins of a thread cache. Keys with the same hash share a bin in turns.
 #[cfg(not(loom))]
 const BIN_COUNT: usize = 128;

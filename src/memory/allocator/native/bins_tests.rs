@@ -6,11 +6,10 @@
 use std::collections::HashMap;
 
 use crate::base::size::{KIB, MIB};
-use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::allocated::{Allocated, Handle};
 use crate::memory::allocator::native::bins::{Bins, Bound, Key};
-use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::cell::{Counted, Quantity};
-use crate::memory::allocator::native::handle::Handle;
+use crate::memory::allocator::native::ids::BlockId;
 use crate::memory::allocator::native::marks::Marks;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::snapshot::PoolClass;

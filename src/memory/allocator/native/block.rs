@@ -3,13 +3,9 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use crate::base::table::{Id, Record, Records};
-use crate::memory::allocator::native::area::AreaId;
-use crate::memory::allocator::native::free_blocks::{FreeId, Listing};
-use crate::memory::allocator::native::slab::SlabId;
-
-pub(in crate::memory::allocator) type BlockId = Id<Block>;
-
+use crate::base::table::{Record, Records};
+use crate::memory::allocator::native::free_blocks::Listing;
+use crate::memory::allocator::native::ids::{AreaId, BlockId, BlockKey, FreeId, SlabId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum State {
@@ -96,9 +92,9 @@ impl Block {
 }
 
 /// All blocks of an allocator.
-pub(super) type Blocks = Records<Block>;
+pub(super) type Blocks = Records<Block, BlockKey>;
 
-impl Record for Block {
+impl Record<BlockKey> for Block {
     fn blank() -> Self {
         Self::new(AreaId::default(), 0, 0, State::Used)
     }

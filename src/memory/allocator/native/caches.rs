@@ -1,14 +1,17 @@
 //! The thread caches of one allocator: their bounds, and how pieces enter and leave them.
+#![expect(unsafe_code, reason = "the cache used last is found through a pointer")]
 
-use std::sync::Arc;
+use std::cell::RefCell;
+use std::ptr;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::base::asymmetric;
 use crate::base::size::MIB;
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering, assert_no_lock_held, park};
+use crate::base::{asymmetric, fork};
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::native::addresses::Addresses;
@@ -18,13 +21,11 @@ use crate::memory::allocator::native::core::{Native, Returns};
 use crate::memory::allocator::native::marks::Marks;
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
 use crate::memory::allocator::native::thread_cache::{
-    CacheGuard, Claimed, Claims, ID_STEP, ThreadCache, claim,
+    CacheGuard, Claimed, Claims, ID_STEP, LAST_USED, LastUsed, Owner, ThreadCache, claim,
 };
-use crate::memory::allocator::pool::PoolId;
-use crate::memory::allocator::request::Request;
+use crate::memory::allocator::request::{PoolId, Request};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::Statistics;
-
 /// The most bytes that all thread caches together keep, apart from the last piece of each size.
 const MOST_CACHED_BYTES: u64 = 256 * MIB as u64;
 /// The most that they keep, as a divisor of the peak of bytes in use or cached.
@@ -475,3 +476,115 @@ impl Caches {
         self.set_bound(native);
     }
 }
+
+#[derive(Debug)]
+struct LocalEntry {
+    id: u64,
+    caches: Weak<Caches>,
+    owner: Owner,
+}
+
+/// The caches of a thread, which are retired when the thread ends.
+#[derive(Debug, Default)]
+struct LocalCaches(RefCell<Vec<LocalEntry>>);
+
+thread_local! {
+    static LOCAL: LocalCaches = const { LocalCaches(RefCell::new(Vec::new())) };
+}
+
+impl Caches {
+    /// Takes a cached piece for a plain request. `last_used` is the value that this thread has just
+    /// read.
+    #[inline(always)]
+    pub(crate) fn take(&self, last_used: LastUsed, request: &Request) -> Option<Allocated> {
+        if !request.is_plain(self.sizes.granularity.small_bytes) {
+            return None;
+        }
+        // SAFETY: read by this thread since it left; nothing below enters a cache.
+        let cache = unsafe { last_used.cache() }?;
+        // SAFETY: as above.
+        let inside = unsafe { cache.enter_at_once(self.id_when_fast()) }?;
+        inside.bins.take(self.key(request), request.bytes)
+    }
+
+    /// Caches a freed piece until its stream's task `ticket`. False, without an effect, for other
+    /// allocations, for a second free, and without room. `last_used` as for `take`.
+    #[inline(always)]
+    pub(crate) fn keep(&self, last_used: LastUsed, block: &Allocated, ticket: u64) -> bool {
+        // SAFETY: as in `take`.
+        let Some(cache) = (unsafe { last_used.cache() }) else { return false };
+        // SAFETY: as in `take`.
+        let inside = unsafe { cache.enter_at_once(self.id_when_fast()) };
+        inside.is_some_and(|inside| inside.bins.keep(block, ticket))
+    }
+
+    /// Takes a freed piece that no bin keeps, until this thread has the lock next, while it is
+    /// alone. False, without an effect, for all others. `last_used` as for `take`.
+    #[inline(always)]
+    pub(crate) fn leave(&self, last_used: LastUsed, block: &Allocated, ticket: u64) -> bool {
+        // SAFETY: as in `take`.
+        let Some(cache) = (unsafe { last_used.cache() }) else { return false };
+        // SAFETY: as in `take`.
+        let inside = unsafe { cache.enter_at_once(self.id_when_fast()) };
+        inside.is_some_and(|mut inside| self.may_leave() && inside.leave(block, ticket))
+    }
+
+    /// Enters this thread's cache. `None` when the thread used another allocator last (`prepare`),
+    /// when another thread has claimed the cache, and inside the cache.
+    pub(super) fn enter(&self) -> Option<CacheGuard<'_>> {
+        let last_used = LastUsed::get();
+        // SAFETY: until the guard drops, `LAST_USED` is null.
+        let cache = unsafe { last_used.cache() }?;
+        // SAFETY: as above.
+        let inside = unsafe { cache.enter(self.id()) }?;
+        LAST_USED.set(LastUsed(ptr::null()));
+        Some(CacheGuard { inside, last_used })
+    }
+
+    /// Makes this thread find its cache at the next use, creating it if needed. Has no effect while
+    /// the thread ends.
+    #[cold]
+    pub(super) fn prepare(self: &Arc<Self>) {
+        let _ = LOCAL.try_with(|own| own.make_last_used(self));
+    }
+}
+
+impl LocalCaches {
+    /// Finds the cache of an allocator, creating it if needed.
+    fn make_last_used(&self, caches: &Arc<Caches>) -> Option<()> {
+        let id = caches.id();
+        let mut own = self.0.try_borrow_mut().ok()?;
+        LAST_USED.set(LastUsed(ptr::null()));
+        // Removes the caches of dropped allocators, whose ids are never used again.
+        own.retain(|own| own.caches.strong_count() > 0);
+        let position = own.iter().position(|own| own.id == id).unwrap_or_else(|| {
+            let owner = Owner::new(id, caches.live.tag());
+            caches.add(owner.cache());
+            own.push(LocalEntry { id, caches: Arc::downgrade(caches), owner });
+            own.len() - 1
+        });
+        let owner = &own[position].owner;
+        if owner.is_outside() {
+            LAST_USED.set(LastUsed(Arc::as_ptr(owner.cache())));
+        }
+        Some(())
+    }
+}
+
+impl Drop for LocalCaches {
+    fn drop(&mut self) {
+        LAST_USED.set(LastUsed(ptr::null()));
+        if fork::is_child() {
+            return; // the parent has what they keep
+        }
+        for LocalEntry { caches, owner, .. } in self.0.take() {
+            if let Some(caches) = caches.upgrade() {
+                caches.retire(owner.cache());
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "caches_tests.rs"]
+mod local_tests;

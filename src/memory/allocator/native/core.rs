@@ -14,28 +14,24 @@ use std::sync::Arc;
 
 use crate::base::size::to_usize;
 use crate::engine::frontier::Frontier;
-use crate::memory::allocator::allocated::{Allocated, Single};
-use crate::memory::allocator::known_stream::KnownStream;
+use crate::memory::allocator::allocated::{Allocated, Single, Untagged};
 use crate::memory::allocator::native::addresses::Addresses;
-use crate::memory::allocator::native::amounts::Amounts;
+use crate::memory::allocator::native::amounts::{Amounts, Splits};
 use crate::memory::allocator::native::area::Areas;
-use crate::memory::allocator::native::batches::Batches;
-use crate::memory::allocator::native::block::{BlockId, Blocks, State};
+use crate::memory::allocator::native::block::{Blocks, State};
 use crate::memory::allocator::native::cell::Counted;
 use crate::memory::allocator::native::free_blocks::FreeBlocks;
-use crate::memory::allocator::native::handle::Untagged;
-use crate::memory::allocator::native::heap::{Heap, HeapId, Heaps, Kind, Owner};
+use crate::memory::allocator::native::heap::{Heap, Heaps, Owner};
+use crate::memory::allocator::native::ids::{BlockId, HeapId, Kind, SlabId};
 use crate::memory::allocator::native::marks::Marks;
 use crate::memory::allocator::native::page_work::PageLists;
 use crate::memory::allocator::native::piece::{Part, Piece};
 use crate::memory::allocator::native::plan::{NativePlan, Sizes, Want};
-use crate::memory::allocator::native::size_class::{Granularity, SizeClass};
-use crate::memory::allocator::native::slab::{Slab, SlabId, Slabs};
-use crate::memory::allocator::native::split::Splits;
-use crate::memory::allocator::pool::PoolId;
+use crate::memory::allocator::native::slab::{Granularity, SizeClass, Slab, Slabs};
+use crate::memory::allocator::native::thread_cache::Batches;
 use crate::memory::allocator::recorder::Place;
+use crate::memory::allocator::request::{KnownStream, PoolId};
 use crate::memory::allocator::stats::PooledStat;
-
 /// The native policy's state for one allocator, guarded by the allocator's lock.
 #[derive(Debug)]
 pub(in crate::memory::allocator) struct Native {

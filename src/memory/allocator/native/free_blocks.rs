@@ -1,11 +1,10 @@
 //! Entries of free blocks: the list of each, and the order in which their pages became idle.
 
-use crate::base::table::{Id, Record, Records};
-use crate::memory::allocator::native::block::BlockId;
-use crate::memory::allocator::native::grid::Parts;
+use std::hint;
 
-pub(super) type FreeId = Id<FreeBlock>;
-
+use crate::base::table::{Record, Records};
+use crate::memory::allocator::native::ids::{BlockId, FreeId, FreeKey};
+use crate::memory::allocator::native::pages::Parts;
 /// The index of an arena that lists a free block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listing {
@@ -44,7 +43,7 @@ pub(super) struct FreeBlock {
     newer: Option<FreeId>,
 }
 
-impl Record for FreeBlock {
+impl Record<FreeKey> for FreeBlock {
     #[inline(always)]
     fn blank() -> Self {
         let (block, listing, parts) = (BlockId::of_place(0), Listing::None, Parts::default());
@@ -60,7 +59,7 @@ impl Record for FreeBlock {
 /// The entries of all free blocks.
 #[derive(Debug, Default)]
 pub(super) struct FreeBlocks {
-    pub(super) entries: Records<FreeBlock>,
+    pub(super) entries: Records<FreeBlock, FreeKey>,
     pub(super) idle: Idle,
 }
 
@@ -129,5 +128,131 @@ impl std::ops::Index<FreeId> for FreeBlocks {
 
     fn index(&self, id: FreeId) -> &FreeBlock {
         &self.entries[id]
+    }
+}
+
+/// The number of lists of one power of two.
+const STEPS: u32 = 1 << STEP_BITS;
+const STEP_BITS: u32 = 5;
+/// Enough for all sizes of 32 bits.
+const LEVELS: usize = 28;
+/// The exponent of the lists in a word of the bitmap.
+const WORD_BITS: u32 = u64::BITS.ilog2();
+
+/// Free blocks in lists by size, linked through their entries.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// The words with a nonempty list.
+    words_in_use: u32,
+    lists_in_use: [u64; (LEVELS << STEP_BITS) >> WORD_BITS],
+    /// The first entry of each list, up to the highest list that was ever used.
+    heads: Vec<Option<FreeId>>,
+}
+
+/// Returns the number of the list for blocks of a size. Each size below 64 has its own list.
+#[expect(clippy::cast_possible_truncation, reason = "below 32 times the levels")]
+pub(super) fn list_of(units: u32) -> u16 {
+    let shift = (units | STEPS).ilog2() - STEP_BITS;
+    ((shift << STEP_BITS) + (units >> shift)) as u16
+}
+
+/// Returns the word of a list, and the number of its bit there.
+fn word_and_bit(list: u16) -> (usize, u32) {
+    (usize::from(list) >> WORD_BITS, u32::from(list) % u64::BITS)
+}
+
+impl Index {
+    /// Inserts an entry at the head of a list.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, id: FreeId, list: u16, free: &mut [FreeBlock]) {
+        let behind = match self.heads.get_mut(usize::from(list)) {
+            Some(head) => head.replace(id),
+            None => self.insert_new(id, list),
+        };
+        let entry = &mut free[id.index()];
+        (entry.list, entry.before, entry.behind) = (list, None, behind);
+        free[FreeId::index_of(behind)].before = Some(id);
+        let (word, bit) = word_and_bit(list);
+        self.lists_in_use[word] |= 1 << bit;
+        self.words_in_use |= 1 << word;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn insert_new(&mut self, id: FreeId, list: u16) -> Option<FreeId> {
+        let place = usize::from(list);
+        self.heads.resize((place + 1).next_multiple_of(STEPS as usize), None);
+        self.heads[place].replace(id)
+    }
+
+    #[inline(always)]
+    pub(super) fn remove(&mut self, id: FreeId, free: &mut [FreeBlock]) {
+        let FreeBlock { list, before, behind, .. } = free[id.index()];
+        free[FreeId::index_of(behind)].before = before;
+        free[FreeId::index_of(before)].behind = behind;
+        let head = &mut self.heads[list as usize];
+        debug_assert!(before.is_some() || *head == Some(id), "the first of its list");
+        // No branch, because which is the first and which lists become empty is not foreseen.
+        *head = hint::select_unpredictable(before.is_none(), behind, *head);
+        let (word, bit) = word_and_bit(list);
+        let lists = &mut self.lists_in_use[word];
+        *lists &= !(u64::from(head.is_none()) << bit);
+        self.words_in_use &= !(u32::from(*lists == 0) << word);
+    }
+
+    /// Returns the nonempty lists from `own` on, in ascending order of size: the first entry of
+    /// each, and true for `own`.
+    #[inline(always)]
+    pub(super) fn lists_from(&self, own: u16) -> impl Iterator<Item = (bool, FreeId)> {
+        let (mut word, bit) = word_and_bit(own);
+        let mut lists = self.lists_in_use[word] & u64::MAX << bit;
+        let mut words = self.words_in_use & (u32::MAX << 1 << word);
+        std::iter::from_fn(move || {
+            if lists == 0 {
+                if words == 0 {
+                    return None;
+                }
+                word = words.trailing_zeros() as usize;
+                words &= words - 1;
+                lists = self.lists_in_use[word];
+            }
+            let list = word << WORD_BITS | lists.trailing_zeros() as usize;
+            lists &= lists - 1;
+            Some((list == usize::from(own), self.heads[list]?))
+        })
+    }
+
+    pub(super) fn all(&self, free: &FreeBlocks) -> impl Iterator<Item = FreeId> {
+        let list = |first| std::iter::successors(Some(first), |id| free[*id].behind);
+        self.lists_from(list_of(0)).flat_map(move |(_, first)| list(first))
+    }
+
+    /// Asserts that an entry is in the list for `units`.
+    pub(super) fn check_place(&self, id: FreeId, units: u32, free: &FreeBlocks) {
+        let number = list_of(units);
+        assert_eq!(free[id].list, number, "the list of {units} units");
+        let first = self.heads[usize::from(number)];
+        let mut list = std::iter::successors(first, |id| free[*id].behind);
+        assert!(list.any(|listed| listed == id), "{id:?} of {units} units is listed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_rise_with_sizes_and_differ_by_a_thirty_second() {
+        let mut before = list_of(1);
+        for units in 2..100_000_u32 {
+            let list = list_of(units);
+            let is_next = list == before + 1;
+            assert!(is_next || list == before, "{units}");
+            assert!(units >= 64 || is_next, "each size below 64 has a list: {units}");
+            let shift = units.ilog2().saturating_sub(STEP_BITS);
+            assert!(is_next || (units - 1) >> shift == units >> shift, "{units}");
+            before = list;
+        }
+        assert_eq!(usize::from(list_of(u32::MAX)), LEVELS * STEPS as usize - 1);
     }
 }

@@ -14,22 +14,21 @@ use crate::engine::log::record::MemoryAction;
 use crate::engine::stream::core::StreamCore;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::growth::none_if_short;
 use crate::memory::allocator::ledger::{Ledger, Purpose};
 use crate::memory::allocator::native::addresses;
 use crate::memory::allocator::native::area::AreaRange;
-use crate::memory::allocator::native::block::{Block, BlockId, State};
+use crate::memory::allocator::native::block::{Block, State};
 use crate::memory::allocator::native::core::Native;
-use crate::memory::allocator::native::heap::{HeapId, Kind};
+use crate::memory::allocator::native::ids::{BlockId, HeapId, Kind};
 use crate::memory::allocator::native::page_work::{IdlePage, PageLists, PageWork};
 use crate::memory::allocator::native::piece::{Piece, Taken};
 use crate::memory::allocator::native::plan::{Cost, Found, NativePlan, Search, Want};
-use crate::memory::allocator::native::size_class::HEAP_PAGE_BYTES;
+use crate::memory::allocator::native::slab::HEAP_PAGE_BYTES;
 use crate::memory::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
 use crate::memory::allocator::recorder::Place;
+use crate::memory::allocator::segments::none_if_short;
 use crate::memory::allocator::source::Part;
 use crate::memory::allocator::state::AllocatorState;
-
 /// The size of an arena's first range of addresses; each later one doubles the arena.
 const LEAST_AREA_BYTES: usize = GIB;
 /// Bounds of shared segments, on devices without virtual memory.

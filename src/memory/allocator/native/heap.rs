@@ -10,54 +10,19 @@ use std::sync::Arc;
 
 use crate::base::steps::step;
 use crate::base::stream_map::Mixer;
-use crate::base::table::{Id, Table};
+use crate::base::table::Table;
 use crate::engine::frontier::{Ended, Point};
 use crate::engine::stream::core::StreamCore;
-use crate::memory::allocator::known_stream::KnownStream;
-use crate::memory::allocator::native::area::AreaId;
-use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId, Listing};
-use crate::memory::allocator::native::index::{Index, list_of};
-use crate::memory::allocator::native::size_class::CLASS_COUNT;
-use crate::memory::allocator::native::slab::SlabId;
-use crate::memory::allocator::pool::PoolId;
-use crate::memory::allocator::snapshot::PoolClass;
-
+use crate::memory::allocator::native::free_blocks::{FreeBlock, Index, Listing, list_of};
+use crate::memory::allocator::native::ids::{AreaId, FreeId, HeapId, HeapKey, Kind, SlabId};
+use crate::memory::allocator::native::slab::CLASS_COUNT;
+use crate::memory::allocator::request::{KnownStream, PoolId};
 /// The most ends of streams that are read for a new heap.
 const MOST_HEARD: usize = 4;
 /// The most heaps of ended streams that are examined for a new heap.
 const MOST_GONE_LOOKS: usize = 8;
 /// The most heaps that are listed because they got free memory.
 const MOST_ROOMY: usize = 16;
-
-pub(in crate::memory::allocator) type HeapId = Id<Heap>;
-
-/// One of a heap's two arenas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Blocks of any number of units, which share pages; includes slabs.
-    Middle,
-    /// Blocks of whole pages.
-    Large,
-}
-
-impl Kind {
-    #[inline]
-    pub(super) const fn other(self) -> Self {
-        match self {
-            Self::Middle => Self::Large,
-            Self::Large => Self::Middle,
-        }
-    }
-
-    /// Returns the pool that statistics and snapshots count the arena in.
-    #[inline]
-    pub(super) const fn class(self) -> PoolClass {
-        match self {
-            Self::Middle => PoolClass::Small,
-            Self::Large => PoolClass::Large,
-        }
-    }
-}
 
 /// The stream and pool that a heap serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -197,7 +162,7 @@ impl Heap {
 
 #[derive(Debug, Default)]
 pub(super) struct Heaps {
-    table: Table<Heap>,
+    table: Table<Heap, HeapKey>,
     by_owner: HashMap<Owner, HeapId, BuildHasherDefault<Mixer>>,
     /// The last lookup, because most requests repeat the owner of the one before.
     last: Option<(Owner, HeapId)>,

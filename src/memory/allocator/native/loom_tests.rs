@@ -6,13 +6,11 @@ use loom::thread;
 
 use crate::base::sync::models::{EVERY, model_without_fences};
 use crate::base::sync::{LockRank, Mutex, yield_now};
-use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::allocated::{Allocated, Handle};
 use crate::memory::allocator::native::bins::{Bins, Bound, Key};
-use crate::memory::allocator::native::block::BlockId;
 use crate::memory::allocator::native::cell::{Counted, Quantity};
-use crate::memory::allocator::native::handle::Handle;
-use crate::memory::allocator::native::marks::Marks;
-use crate::memory::allocator::native::marks::Tag;
+use crate::memory::allocator::native::ids::BlockId;
+use crate::memory::allocator::native::marks::{Marks, Tag};
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::thread_cache::{Claims, ID_STEP, Owner, ThreadCache, claim};
 use crate::memory::allocator::snapshot::PoolClass;

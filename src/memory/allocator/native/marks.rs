@@ -7,10 +7,10 @@ use crossbeam_queue::SegQueue;
 
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::{AtomicU16, AtomicU32, AtomicU64};
-use crate::memory::allocator::native::chunks::{CHUNK_COUNT, Chunks, Entry, GROUP, Place, Spare};
-use crate::memory::allocator::native::piece::Piece;
-use crate::memory::allocator::native::slab::SlabId;
-
+use crate::memory::allocator::native::ids::SlabId;
+use crate::memory::allocator::native::piece::{
+    CHUNK_COUNT, Chunks, Entry, GROUP, Piece, Place, Spare,
+};
 #[derive(Debug)]
 pub(super) struct Marks {
     blocks: Chunks<AtomicU32>,
@@ -24,7 +24,7 @@ pub(super) struct Marks {
 /// Relaxed, all accesses: the piece's owner writes, and a piece changes its owner through the
 /// allocator's lock or the program's own synchronisation.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Mark {
+pub(in crate::memory::allocator) enum Mark {
     Small(&'static AtomicU16),
     Block(&'static AtomicU32),
 }
@@ -51,7 +51,7 @@ const NOT_IN_USE_SMALL: u16 = 0;
 const ADDRESS_BITS: u32 = 48;
 const BLOCK: u64 = 1 << ADDRESS_BITS;
 /// The bits of a mark's word.
-pub(super) const MARK_BITS: u32 = ADDRESS_BITS + 1;
+pub(in crate::memory::allocator) const MARK_BITS: u32 = ADDRESS_BITS + 1;
 
 /// The number of tags between the mark's bits and the three highest bits, which handles use.
 const TAG_COUNT: u64 = 1 << (61 - MARK_BITS);
@@ -61,7 +61,7 @@ const TAG_COUNT: u64 = 1 << (61 - MARK_BITS);
 /// A tag is reused only when its allocator and all its handles are gone. When all tags are taken,
 /// an allocator has none: threads cache none of its pieces, and its marks identify its handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tag(pub(super) u64);
+pub(in crate::memory::allocator) struct Tag(pub(in crate::memory::allocator) u64);
 
 static SPARE_TAGS: SegQueue<Tag> = SegQueue::new();
 
@@ -89,7 +89,7 @@ impl Tag {
     }
 
     /// False for the tag of an allocator without one.
-    pub(super) fn is_some(self) -> bool {
+    pub(in crate::memory::allocator) fn is_some(self) -> bool {
         self != Self::NONE
     }
 }
@@ -223,7 +223,7 @@ impl Mark {
     }
 
     /// Converts the mark into [`MARK_BITS`] bits.
-    pub(super) fn to_bits(self) -> u64 {
+    pub(in crate::memory::allocator) fn to_bits(self) -> u64 {
         let (address, sort) = match self {
             Self::Small(mark) => (ptr::from_ref(mark).expose_provenance() as u64, 0),
             Self::Block(mark) => (ptr::from_ref(mark).expose_provenance() as u64, BLOCK),
@@ -237,7 +237,7 @@ impl Mark {
     /// # Safety
     /// [`Mark::to_bits`] returned the bits, or the word has higher ones.
     #[inline(always)]
-    pub(super) unsafe fn from_bits(bits: u64) -> Option<Self> {
+    pub(in crate::memory::allocator) unsafe fn from_bits(bits: u64) -> Option<Self> {
         match bits >> ADDRESS_BITS {
             // SAFETY: of this sort, as the caller promises.
             0 => Some(unsafe { Self::small_at(bits) }),

@@ -5,10 +5,8 @@ use std::thread;
 
 use crate::backend::contract::{Address, PagePlaces, PhysicalHandle};
 use crate::base::error::Result;
-use crate::memory::allocator::native::area::AreaId;
-use crate::memory::allocator::native::block::BlockId;
+use crate::memory::allocator::native::ids::{AreaId, BlockId};
 use crate::memory::allocator::source::{DevicePages, try_each};
-
 /// A mapped page that a free block covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IdlePage {

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use crate::base::size::MIB;
 use crate::engine::stream::core::StreamCore;
-use crate::memory::allocator::native::block::BlockId;
-use crate::memory::allocator::native::grid::Grid;
-use crate::memory::allocator::native::heap::{HeapId, Kind, Owner};
-use crate::memory::allocator::native::size_class::{Granularity, MOST_SMALL_BYTES, SizeClass};
+use crate::memory::allocator::native::heap::Owner;
+use crate::memory::allocator::native::ids::{BlockId, HeapId, Kind};
+use crate::memory::allocator::native::pages::Grid;
+use crate::memory::allocator::native::slab::{Granularity, MOST_SMALL_BYTES, SizeClass};
 use crate::memory::allocator::policy::MOST_SMALL_BYTES as MOST_SMALL_POOL_BYTES;
 use crate::memory::allocator::request::Request;
 use crate::memory::allocator::snapshot::PoolClass;
-
 /// The granule of segments on devices without pages.
 const SEGMENT_GRANULE_BYTES: usize = 2 * MIB;
 /// The largest alignment in pages: the page table covers the pages between two blocks, so blocks

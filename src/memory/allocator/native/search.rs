@@ -7,14 +7,13 @@
 use std::ops::Range;
 
 use crate::base::steps::step;
-use crate::memory::allocator::native::block::{Block, BlockId, State};
+use crate::memory::allocator::native::block::{Block, State};
 use crate::memory::allocator::native::core::{Native, units_of};
-use crate::memory::allocator::native::free_blocks::{FreeBlock, FreeId, Listing};
-use crate::memory::allocator::native::grid::Grid;
-use crate::memory::allocator::native::heap::{Arena, HeapId, Kind};
-use crate::memory::allocator::native::index::list_of;
+use crate::memory::allocator::native::free_blocks::{FreeBlock, Listing, list_of};
+use crate::memory::allocator::native::heap::Arena;
+use crate::memory::allocator::native::ids::{BlockId, FreeId, HeapId, Kind};
+use crate::memory::allocator::native::pages::Grid;
 use crate::memory::allocator::native::plan::{Cost, Found, Search, Sizes, Want};
-
 /// What a search looks for, and how it compares places.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
