@@ -21,7 +21,6 @@ use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::immediate::Immediate;
 use crate::engine::stream::Stream;
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::failures::UnraisedErrors;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts};
 #[cfg(not(loom))]
@@ -311,15 +310,11 @@ impl Runtime {
         }
         let unseen = self.inner.lifecycle.take_unseen(device);
         let mut busy = streams.iter().filter(|stream| !stream.is_quiet(0));
-        if let (Some(stream), None, true) = (busy.next(), busy.next(), unseen.errors.is_empty()) {
+        if let (Some(stream), None, true) = (busy.next(), busy.next(), unseen.is_empty()) {
             return stream.synchronize(0, interrupt);
         }
         match synchronize_all(&streams, interrupt) {
-            Ok(UnraisedErrors { errors, num_forgotten }) => {
-                let num_forgotten = num_forgotten + unseen.num_forgotten();
-                let errors = unseen.errors.into_iter().chain(errors).collect();
-                raise_counted(errors, num_forgotten)
-            }
+            Ok(taken) => raise_counted(unseen.before(taken)),
             Err(obstacle) => {
                 self.inner.lifecycle.put_back(device, unseen);
                 Err(obstacle.unwrap_or_else(|panic| resume_unwind(panic)))

@@ -124,19 +124,22 @@ fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let never_run: u64 = streams.iter().map(unrun_tasks).sum();
     let ended = inner.lifecycle.retired_counts();
     let unseen = inner.lifecycle.take_all_unseen();
-    let mut num_forgotten_errors: u64 = unseen.iter().map(UnseenErrors::num_forgotten).sum();
-    let mut unseen_errors: Vec<_> = unseen.into_iter().flat_map(|one| one.errors).collect();
     let cancelled: u64 = streams.iter().map(|it| it.batch_state.counters.read().cancelled).sum();
-    for unraised in streams.iter().map(|stream| stream.failures.unraised()) {
-        unseen_errors.extend(unraised.errors);
-        num_forgotten_errors += unraised.num_forgotten;
-    }
+    let of_dropped = unseen.iter().flat_map(|one| one.errors.iter().cloned());
+    let of_streams = streams.iter().flat_map(|stream| stream.failures.unraised().errors);
+    let unseen_errors = unique_origins(&of_dropped.chain(of_streams).collect::<Vec<_>>());
+    // An error that was dropped from its own log may be here as the origin of another: the report
+    // shows it, so that it no longer counts as dropped.
+    unseen_errors.iter().for_each(|error| error.set_raised());
+    let num_dropped: u64 = unseen.iter().map(UnseenErrors::num_forgotten).sum();
+    let num_forgotten = |stream: &Arc<StreamCore>| stream.failures.unraised().num_forgotten;
+    let num_forgotten_errors = num_dropped + streams.iter().map(num_forgotten).sum::<u64>();
     ShutdownReport {
         // Tasks that run on threads of a binding are cancelled, but they have begun.
         num_cancelled_tasks: (ended.cancelled + cancelled + never_run)
             .saturating_sub(num_running as u64),
         num_busy_threads: busy_threads + num_running,
-        unseen_errors: unique_origins(&unseen_errors),
+        unseen_errors,
         num_forgotten_errors,
     }
 }

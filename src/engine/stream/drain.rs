@@ -199,8 +199,14 @@ impl StreamCore {
         // Relaxed: a task that races with a cancel may run or not.
         let is_covered = ticket <= self.cancelled_until.load(Ordering::Relaxed);
         let can_begin = entry.class() != Class::Internal && context.begun != ticket;
-        if is_covered && can_begin && context.error.is_none() {
-            context.operation = entry.operation();
+        if !is_covered || !can_begin {
+            return;
+        }
+        let operation = entry.operation();
+        if context.error.is_some() {
+            context.cancelled.get_or_insert(operation);
+        } else {
+            context.operation = operation;
             context.fail(FailureCause::StreamCancelled);
             self.apply_effects(ticket, context);
         }
@@ -331,7 +337,7 @@ impl StreamCore {
     }
 
     #[inline(never)]
-    fn apply_effects(&self, ticket: u64, context: &mut TaskContext) {
+    pub(super) fn apply_effects(&self, ticket: u64, context: &mut TaskContext) {
         context.has_effects = false;
         // Each effect is checked separately: a record on a driver's stream leaves only a mark.
         if let Some(error) = context.effects.failure.take()
@@ -390,6 +396,7 @@ impl StreamCore {
 
 /// Takes the stream's error for the synchronising threads. A permanent error also stays.
 fn share_error(context: &mut TaskContext) -> Option<Cleared> {
+    context.cancelled = None;
     let error = context.error.take()?;
     if error.is_permanent() {
         context.error = Some(Arc::clone(&error));

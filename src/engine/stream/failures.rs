@@ -74,6 +74,13 @@ struct Log {
     without_details: Option<Arc<StreamFailure>>,
 }
 
+impl Log {
+    /// True when a synchronise through the oldest handle raises at least a count.
+    fn has_forgotten(&self) -> bool {
+        self.num_forgotten.load(Ordering::Relaxed) > 0 // Relaxed, here and below: orders nothing
+    }
+}
+
 #[derive(Debug)]
 pub struct Failures {
     /// True while `log` has entries. Written under the log's lock, and read without the lock.
@@ -88,6 +95,17 @@ pub struct Failures {
 pub(crate) struct UnraisedErrors {
     pub(crate) errors: Vec<Arc<StreamFailure>>,
     pub(crate) num_forgotten: u64,
+    /// Is raised for the dropped errors when there are no others.
+    pub(crate) without_details: Option<Arc<StreamFailure>>,
+}
+
+/// An error for those of a stream whose details were dropped. The stream's log knows which of them
+/// were raised, so that no report at exit shows this one.
+pub(super) fn without_details(dropped: &StreamFailure) -> Arc<StreamFailure> {
+    let (device, stream_id) = (dropped.device(), dropped.stream_id());
+    let error = StreamFailure::new(device, stream_id, None, FailureCause::Forgotten);
+    error.set_raised();
+    error
 }
 
 impl Failures {
@@ -279,9 +297,10 @@ impl Failures {
             // The count covers all holders, so only a handle that sees all errors reports it.
             let sees_all = issued_after == 0;
             let counter = sees_all.then(|| std::mem::take(&mut log.num_forgotten));
-            // Relaxed, here and below: a counter orders nothing.
             let num_forgotten = counter.map_or(0, |counter| counter.load(Ordering::Relaxed));
-            (UnraisedErrors { errors, num_forgotten }, self.forget(&mut log))
+            let without_details = log.without_details.clone();
+            let taken = UnraisedErrors { errors, num_forgotten, without_details };
+            (taken, self.forget(&mut log))
         };
         drop(forgotten);
         taken
@@ -351,7 +370,10 @@ impl Failures {
                 && (range.error.ticket() > issued_after || range.error.is_permanent())
                 && !range.error.is_ended()
         };
-        self.find(is_unraised).is_some()
+        self.has_failed() && {
+            let log = self.log.lock();
+            issued_after == 0 && log.has_forgotten() || log.ranges.iter().any(is_unraised)
+        }
     }
 
     fn find(&self, is_wanted: impl Fn(&ErrorRange) -> bool) -> Option<Arc<StreamFailure>> {
@@ -373,7 +395,8 @@ impl Failures {
         };
         let errors = log.ranges.iter().filter(is_unraised).map(|range| Arc::clone(&range.error));
         let num_forgotten = log.num_forgotten.load(Ordering::Relaxed);
-        UnraisedErrors { errors: errors.collect(), num_forgotten }
+        let without_details = log.without_details.clone();
+        UnraisedErrors { errors: errors.collect(), num_forgotten, without_details }
     }
 
     /// Makes the log retain synchronized errors until [`Failures::release_cleared`].
@@ -407,10 +430,19 @@ impl Failures {
     /// without the lock.
     fn forget(&self, log: &mut Log) -> Vec<Arc<StreamFailure>> {
         let mut forgotten = Vec::new();
-        let Log { ranges, num_forgotten, without_details, .. } = log;
-        for range in surplus(ranges, Phase::SetAside) {
-            range.phase = Phase::Synchronized;
-            range.error.count_dropped(num_forgotten);
+        let Log { ranges, num_forgotten, without_details: instead, .. } = log;
+        let is_beyond = |range: &&mut ErrorRange| range.phase == Phase::SetAside;
+        let mut num_surplus = surplus(ranges, Phase::SetAside).count();
+        // Cancellations first: a report at exit shows the other errors alone.
+        for is_cancellation in [true, false] {
+            let beyond = ranges.iter_mut().filter(is_beyond);
+            let of_kind = beyond.filter(|range| range.error.is_cancellation() == is_cancellation);
+            for range in of_kind.take(num_surplus) {
+                num_surplus -= 1;
+                range.phase = Phase::Synchronized;
+                range.error.count_dropped(num_forgotten);
+                instead.get_or_insert_with(|| without_details(&range.error));
+            }
         }
         surplus(ranges, Phase::Received).for_each(|range| range.phase = Phase::Synchronized);
         // SeqCst: read after `has_entries` was stored in `open`; partner: `release_cleared`.
@@ -419,15 +451,13 @@ impl Failures {
             forgotten.extend(dropped.map(|range| range.error));
         }
         for range in surplus(ranges, Phase::Synchronized) {
-            let error = without_details.get_or_insert_with(|| {
-                let (device, stream_id) = (range.error.device(), range.error.stream_id());
-                StreamFailure::new(device, stream_id, None, FailureCause::Forgotten)
-            });
+            let error = instead.get_or_insert_with(|| without_details(&range.error));
             forgotten.push(std::mem::replace(&mut range.error, Arc::clone(error)));
         }
         // Relaxed: a reader of a stale `true` finds no entry under the lock. A reader of this
         // `false` has not yet seen a task of a later error retired.
-        self.has_entries.store(!ranges.is_empty(), Ordering::Relaxed);
+        let has_entries = !ranges.is_empty() || log.has_forgotten();
+        self.has_entries.store(has_entries, Ordering::Relaxed);
         forgotten
     }
 }
@@ -441,8 +471,8 @@ fn surplus(ranges: &mut [ErrorRange], phase: Phase) -> impl Iterator<Item = &mut
 
 /// How a task of the runtime ends the stream's error without a synchronise.
 pub(crate) enum FailureEnd {
-    /// Ends this error, if it is current or set aside.
-    Received(Arc<StreamFailure>),
+    /// Ends this error, if it is current or set aside. The receipt is a synchronise's or a handle's.
+    Received { error: Arc<StreamFailure>, is_synchronise: bool },
     /// Ends any error.
     SetAside,
 }

@@ -16,7 +16,11 @@ fn ids(errors: &[Arc<StreamFailure>]) -> Vec<u64> {
 }
 
 /// Opens an error for each round, and ends it by `end` five tickets later.
-fn fail(failures: &Failures, rounds: std::ops::Range<u64>, end: impl Fn(u64, &Arc<StreamFailure>)) {
+fn fail(
+    failures: &Failures,
+    rounds: std::ops::Range<u64>,
+    mut end: impl FnMut(u64, &Arc<StreamFailure>),
+) {
     for round in rounds {
         let error = error(round);
         assert!(failures.open(round * 10 + 1, &error));
@@ -121,8 +125,39 @@ fn dropped_cancellations_are_not_counted() {
         assert!(failures.open(ticket, &error));
         failures.reissue(ticket + 5);
     }
-    let UnraisedErrors { errors, num_forgotten } = failures.unraised();
+    let UnraisedErrors { errors, num_forgotten, .. } = failures.unraised();
     assert_eq!((errors.len(), num_forgotten), (0, 0));
+}
+
+#[test]
+fn cancellations_are_dropped_before_errors() {
+    let failures = Failures::new();
+    fail(&failures, 0..1, |ticket, _| failures.reissue(ticket));
+    for ticket in (101..400).step_by(10) {
+        let error = StreamFailure::new(Device::cpu(0), 0, None, FailureCause::Cancelled);
+        assert!(failures.open(ticket, &error));
+        failures.reissue(ticket + 5);
+    }
+    assert_eq!(ids(&failures.unraised().errors), [0]);
+}
+
+#[test]
+fn count_of_dropped_errors_is_left_to_raise() {
+    let failures = Failures::new();
+    let mut kept = Vec::new();
+    fail(&failures, 0..20, |ticket, error| {
+        failures.reissue(ticket);
+        kept.push((ticket, Arc::clone(error)));
+    });
+    for (ticket, error) in kept.drain(4..) {
+        assert!(!failures.end_received(&error, ticket), "it was set aside");
+    }
+    failures.forget_received(0);
+    assert!(failures.has_failed() && failures.has_unraised(0) && !failures.has_unraised(1));
+    let UnraisedErrors { errors, num_forgotten, without_details } = failures.synchronize(0);
+    assert_eq!((errors.len(), num_forgotten), (0, 4));
+    assert!(without_details.is_some_and(|error| error.is_raised()), "no report shows it");
+    assert!(!failures.has_failed());
 }
 
 #[test]
@@ -159,6 +194,7 @@ fn surplus_errors_lose_cause_and_keep_range() {
     for round in 0..20 {
         let covering = failures.at(round * 10 + 5).unwrap();
         let is_forgotten = matches!(covering.failure(), FailureCause::Forgotten);
+        assert!(!is_forgotten || covering.is_raised(), "the errors were raised");
         assert_eq!(is_forgotten, round < 4, "round {round}");
         assert!(failures.at(round * 10 + 6).is_none());
     }

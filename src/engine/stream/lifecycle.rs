@@ -13,7 +13,7 @@ use crate::base::sync::unmodelled::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::log::immediate::Immediate;
 use crate::engine::log::record::LogRecord;
-use crate::engine::stream::failures::UnraisedErrors;
+use crate::engine::stream::failures::{UnraisedErrors, without_details};
 use crate::engine::stream::schedule::Scheduler;
 use crate::engine::stream::task::Details;
 
@@ -96,6 +96,8 @@ pub(crate) struct UnseenErrors {
     dropped_before: u64,
     /// The number of errors that were dropped here and that no call has raised since.
     dropped: Arc<AtomicU64>,
+    /// Is raised for dropped errors when there are no others.
+    without_details: Option<Arc<StreamFailure>>,
 }
 
 impl UnseenErrors {
@@ -104,13 +106,27 @@ impl UnseenErrors {
     #[must_use = "it is a user's"]
     fn add(&mut self, later: Self) -> Vec<Arc<StreamFailure>> {
         self.dropped_before += later.num_forgotten();
+        self.without_details = self.without_details.take().or(later.without_details);
         self.errors.extend(later.errors);
         let beyond = self.errors.len().saturating_sub(MAX_UNSEEN);
         let dropped: Vec<_> = self.errors.drain(..beyond).collect();
         for error in &dropped {
             error.count_dropped(&self.dropped);
+            self.without_details.get_or_insert_with(|| without_details(error));
         }
         dropped
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.errors.is_empty() && self.num_forgotten() == 0
+    }
+
+    /// Adds the errors that a synchronise has taken of other streams.
+    pub(crate) fn before(self, taken: UnraisedErrors) -> UnraisedErrors {
+        let num_forgotten = self.num_forgotten() + taken.num_forgotten;
+        let without_details = self.without_details.or(taken.without_details);
+        let errors = self.errors.into_iter().chain(taken.errors).collect();
+        UnraisedErrors { errors, num_forgotten, without_details }
     }
 
     /// The number of errors that are not in `errors`.
@@ -291,12 +307,12 @@ impl Lifecycle {
         unraised: UnraisedErrors,
     ) -> Vec<Arc<StreamFailure>> {
         self.retired_counters.add(counts);
-        let UnraisedErrors { errors, num_forgotten } = unraised;
+        let UnraisedErrors { errors, num_forgotten, without_details } = unraised;
         if errors.is_empty() && num_forgotten == 0 {
             return Vec::new();
         }
-        let errors = errors.into();
-        let later = UnseenErrors { errors, dropped_before: num_forgotten, ..Default::default() };
+        let (errors, dropped_before, dropped) = (errors.into(), num_forgotten, Arc::default());
+        let later = UnseenErrors { errors, dropped_before, dropped, without_details };
         self.unseen.lock().entry(device).or_default().add(later)
     }
 
@@ -352,7 +368,7 @@ mod tests {
     fn add_errors(lifecycle: &Lifecycle, device: Device, ids: std::ops::Range<u64>) {
         for id in ids {
             let error = StreamFailure::new(device, id, None, FailureCause::Unfinished);
-            let errors = UnraisedErrors { errors: vec![error], num_forgotten: 0 };
+            let errors = UnraisedErrors { errors: vec![error], ..Default::default() };
             drop(lifecycle.add_dropped(StreamCounts::default(), device, errors));
         }
     }
@@ -366,7 +382,11 @@ mod tests {
         let lifecycle = Lifecycle::new(1, 10);
         let failure = |id| StreamFailure::new(Device::cpu(0), id, None, FailureCause::Unfinished);
         let errors: Vec<_> = (0..20).map(failure).collect();
-        let unraised = UnraisedErrors { errors: errors.clone(), num_forgotten: 2 };
+        let unraised = UnraisedErrors {
+            errors: errors.clone(),
+            num_forgotten: 2,
+            ..UnraisedErrors::default()
+        };
         drop(lifecycle.add_dropped(StreamCounts::default(), Device::cpu(0), unraised));
         errors[1].set_raised();
         let unseen = lifecycle.take_unseen(Device::cpu(0));

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Result, StreamFailure};
+use crate::base::error::{FailureCause, Result, StreamFailure};
 use crate::engine::stream::core::{StreamCore, TaskContext};
 use crate::engine::stream::enqueue::Unscheduled;
 use crate::engine::stream::failures::FailureEnd;
@@ -20,7 +20,10 @@ use crate::engine::stream::task::OperationKind;
 use crate::queue::{Class, Command};
 
 /// The task at which a received error ends.
-struct EndFailure(Arc<StreamFailure>);
+struct EndFailure {
+    error: Arc<StreamFailure>,
+    is_synchronise: bool,
+}
 
 impl Command<TaskContext> for EndFailure {
     const CLASS: Class = Class::Internal;
@@ -28,7 +31,8 @@ impl Command<TaskContext> for EndFailure {
 
     fn run(self, context: &mut TaskContext) {
         context.is_marker = true;
-        context.effects().ended = Some(FailureEnd::Received(self.0));
+        let Self { error, is_synchronise } = self;
+        context.effects().ended = Some(FailureEnd::Received { error, is_synchronise });
     }
 }
 
@@ -69,19 +73,19 @@ impl StreamCore {
         if !error.is_ended_by_receipt() || self.lifecycle.check().is_err() {
             return;
         }
-        self.enqueue_end(error);
+        self.enqueue_end(error, false);
     }
 
     /// Ends an error that a synchronise raises, for tasks that are enqueued later.
     pub(super) fn end_synchronized(self: &Arc<Self>, error: &Arc<StreamFailure>) {
         error.set_raised();
         if !error.is_permanent() && self.lifecycle.check().is_ok() {
-            self.enqueue_end(error);
+            self.enqueue_end(error, true);
         }
     }
 
-    fn enqueue_end(self: &Arc<Self>, error: &Arc<StreamFailure>) {
-        let task = EndFailure(Arc::clone(error));
+    fn enqueue_end(self: &Arc<Self>, error: &Arc<StreamFailure>, is_synchronise: bool) {
+        let task = EndFailure { error: Arc::clone(error), is_synchronise };
         if let Some(ticket) =
             self.failures.end_once(error, || self.enqueue(task, Unscheduled).ticket)
         {
@@ -114,15 +118,23 @@ impl StreamCore {
         ticket: u64,
         context: &mut TaskContext,
     ) {
-        let is_over = match ended {
-            FailureEnd::Received(error) => self.failures.end_received(error, ticket),
+        let (is_over, ends_cancel) = match ended {
+            FailureEnd::Received { error, is_synchronise } => {
+                (self.failures.end_received(error, ticket), *is_synchronise)
+            }
             FailureEnd::SetAside => {
                 self.failures.reissue(ticket);
-                context.error.as_ref().is_some_and(|error| !error.is_permanent())
+                (context.error.as_ref().is_some_and(|error| !error.is_permanent()), true)
             }
         };
-        if is_over {
-            context.error = None;
+        if !is_over {
+            return;
         }
+        context.error = None;
+        let Some(operation) = context.cancelled.take().filter(|_| !ends_cancel) else { return };
+        // Tasks behind the receipt are cancelled as well, until a synchronise.
+        context.operation = operation;
+        context.fail(FailureCause::StreamCancelled);
+        self.apply_effects(ticket, context);
     }
 }

@@ -117,17 +117,14 @@ impl StreamCore {
         let ends = if interrupt.has_limit() { ErrorEnd::WhenRaised } else { ErrorEnd::AtTask };
         let pending = self.begin_synchronize(ends, !interrupt.has_limit())?;
         self.await_synchronized(&pending, interrupt)?;
-        let UnraisedErrors { errors, num_forgotten } = self.take_pending(&pending, issued_after);
-        raise_counted(errors, num_forgotten)
+        raise_counted(self.take_pending(&pending, issued_after))
     }
 
     /// Raises the errors that a synchronise has cleared, and those of earlier holders that the pool
     /// has set aside, as far as their tasks come behind the ticket `issued_after`.
     #[cold]
     fn raise_after(self: &Arc<Self>, issued_after: u64, cleared: Vec<Cleared>) -> Result<()> {
-        let UnraisedErrors { errors, num_forgotten } =
-            self.take_after(issued_after, u64::MAX, cleared);
-        raise_counted(errors, num_forgotten)
+        raise_counted(self.take_after(issued_after, u64::MAX, cleared))
     }
 
     /// As [`StreamCore::raise_after`], for a caller that raises the errors. Afterwards no
@@ -368,6 +365,7 @@ pub(crate) fn synchronize_all(
         };
         taken.errors.extend(of_stream.errors);
         taken.num_forgotten += of_stream.num_forgotten;
+        taken.without_details = taken.without_details.or(of_stream.without_details);
     }
     Ok(taken)
 }
@@ -421,8 +419,7 @@ impl SynchronizeFuture {
         match task.poll(waker) {
             Poll::Ready(Ok(())) => {
                 let Some(pending) = pending.take() else { return Poll::Ready(Ok(())) };
-                let taken = task.stream().take_pending(&pending, *issued_after);
-                Poll::Ready(raise_counted(taken.errors, taken.num_forgotten))
+                Poll::Ready(raise_counted(task.stream().take_pending(&pending, *issued_after)))
             }
             not_done => not_done,
         }
@@ -452,12 +449,20 @@ pub(crate) fn raised(cleared: &Cleared) -> Arc<StreamFailure> {
 
 #[cold]
 pub(crate) fn raise_all(errors: Vec<Arc<StreamFailure>>) -> Result<()> {
-    raise_counted(errors, 0)
+    raise_counted(UnraisedErrors { errors, ..UnraisedErrors::default() })
 }
 
-/// As `raise_all`. The raised error reports `num_forgotten` older errors that were discarded.
+/// As `raise_all`. The raised error reports the number of older errors that were discarded.
 #[cold]
-pub(crate) fn raise_counted(mut errors: Vec<Arc<StreamFailure>>, num_forgotten: u64) -> Result<()> {
+pub(crate) fn raise_counted(unraised: UnraisedErrors) -> Result<()> {
+    let UnraisedErrors { mut errors, mut num_forgotten, without_details } = unraised;
+    if errors.is_empty()
+        && num_forgotten > 0
+        && let Some(error) = without_details
+    {
+        errors.push(error);
+        num_forgotten -= 1;
+    }
     for error in &errors {
         error.set_raised();
     }
