@@ -439,6 +439,25 @@ def test_values_being_written_are_no_excess() -> None:
     assert (table.host_bytes, table.excess_bytes()) == (0, -15)
 
 
+@pytest.mark.parametrize("make", [accelrt.empty_pinned, accelrt.empty_shared])
+def test_value_read_while_written_stays_on_host(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch, make: Callable[[int], accelrt.Buffer]
+) -> None:
+    """The reader writes to the value when its bytes are already in the file."""
+    write = store._files._write
+
+    def write_and_read(*arguments: Any) -> Any:
+        written = write(*arguments)
+        memoryview(store["x"])[:] = bytes([2] * 16)  # type: ignore[arg-type]
+        return written
+
+    store["x"] = make(16)
+    monkeypatch.setattr(store._files, "_write", write_and_read)
+    store.evict()
+    assert (list(store.disk), files_of(store)) == ([], [])
+    assert bytes(memoryview(store["x"])) == bytes([2] * 16)  # type: ignore[arg-type]
+
+
 def test_taken_value_is_returned_once(store: DeviceStore) -> None:
     store["x"] = OTHER
     store.evict()

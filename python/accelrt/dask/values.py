@@ -9,7 +9,7 @@ value between states:
 | LEAVING | device | PLACING: the copy is complete; DEVICE: it failed, or a read waits for it |
 | PLACING | device | HOST; DISK: the host is full; DEVICE: neither takes it, or a read takes over |
 | HOST | host | WRITING: the host is full; COMING: a read needs it on the device |
-| WRITING | host | DISK; HOST: the write failed; COMING: a read takes over |
+| WRITING | host | DISK; HOST: the write failed, or a reader has the value; COMING: a read takes over |
 | DISK | file | READING: a read, or a message to another worker; COMING |
 | READING | file | HOST; DISK: too large for the host, sent, or the read failed |
 | COMING | host or file | DEVICE; HOST or DISK: the copy failed |
@@ -204,11 +204,14 @@ class ValueTable:
     def note_use(self, stored: StoredValue) -> None:
         """Note that a value was read where it is: it leaves after the others.
 
-        One that looks for a place stays on the device: memory that a reader uses is not free.
+        One that looks for a place stays on the device: memory that a reader uses is not free. One
+        of the host that is being written stays there: the file lacks what the reader writes.
         """
         stored.is_awaited = False
         if stored.state is ValueState.PLACING:
             self._change(stored, ValueState.DEVICE)
+        elif stored.state is ValueState.WRITING and not stored.is_of_device:
+            self._change(stored, ValueState.HOST)
         if stored.is_at_device():
             self.on_device.move_to_end(stored.key)
         elif stored.weight <= self.host_limit:
