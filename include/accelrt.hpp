@@ -230,8 +230,13 @@ private:
 // A view of memory, which is freed in stream order.
 class Buffer : public detail::Owner<accelrt_buffer, detail::destroy_buffer> {
 public:
-    // Owns a handle that a function of accelrt.h has returned.
-    explicit Buffer(accelrt_buffer *buffer) noexcept : Owner(buffer) {}
+    // Owns a handle that a function of accelrt.h has returned. A template, so that `Buffer(0)` is a
+    // buffer of no bytes.
+    template <typename Handle,
+              typename = std::enable_if_t<std::is_same_v<Handle, accelrt_buffer *>>>
+    explicit Buffer(Handle buffer) noexcept : Owner(buffer)
+    {
+    }
 
     // Memory of a device, whose home is the thread's current stream.
     explicit Buffer(std::size_t bytes, accelrt_device device = current_device)

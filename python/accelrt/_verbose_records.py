@@ -3,13 +3,19 @@
 A printed line may be cut off or mixed with other text. Malformed lines are skipped.
 """
 
+from __future__ import annotations
+
 import gzip
 import io
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from accelrt import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from _typeshed import WriteableBuffer
 
 # A longer line comes in parts, so that one without an end is not held.
 _PART_CHARACTERS = 1 << 16
@@ -56,26 +62,35 @@ def parts_of(file: BinaryIO) -> Iterator[str]:
     Damaged characters are replaced. Raises `OSError`, `EOFError` or `zlib.error` for a file that
     cannot be read or unpacked to its end.
     """
-    content = _peekable(file)
-    if content.peek(2).startswith(_GZIP):
-        content = _peekable(gzip.GzipFile(fileobj=content))
+    content = _Begun(file)
+    if content.beginning.startswith(_GZIP):
+        content = _Begun(gzip.GzipFile(fileobj=io.BufferedReader(content)))
+    encoding = _encoding(content.beginning)
     # Lines end where printers end them, not where the text has a form feed.
-    text = io.TextIOWrapper(content, _encoding(content), errors="replace", newline="\n")
-    try:
-        while part := text.readline(_PART_CHARACTERS):
-            yield part
-    finally:
-        text.detach()  # the file is the caller's to close
+    text = io.TextIOWrapper(io.BufferedReader(content), encoding, errors="replace", newline="\n")
+    while part := text.readline(_PART_CHARACTERS):
+        yield part
 
 
-def _peekable(file: BinaryIO | gzip.GzipFile) -> io.BufferedReader:
-    if isinstance(file, io.BufferedReader):
-        return file
-    return io.BufferedReader(cast("io.RawIOBase", file))
+class _Begun(io.RawIOBase):
+    """A file whose first bytes are known, also where the first read of a pipe returns fewer."""
+
+    def __init__(self, file: BinaryIO | gzip.GzipFile) -> None:
+        self._file = cast("io.BufferedReader", file)  # the caller's to close
+        self.beginning = self._left = self._file.read(4)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        into = memoryview(buffer)
+        part = self._left[: len(into)] or self._file.read1(len(into))
+        self._left = self._left[len(part) :]
+        into[: len(part)] = part
+        return len(part)
 
 
-def _encoding(file: io.BufferedReader) -> str:
-    beginning = file.peek(4)[:4]
+def _encoding(beginning: bytes) -> str:
     for mark, encoding in _ENCODINGS:
         if beginning.startswith(mark):
             return encoding

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -402,6 +403,30 @@ def test_the_command_makes_the_table_of_a_file(
     assert cli.main(command) == 0
     assert capsys.readouterr().out == LOG.table("mean")
     assert out.read_text("utf-8") == LOG.to_json()
+
+
+class Slow(io.RawIOBase):
+    """A pipe, each read of which returns a byte."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = io.BytesIO(content)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        byte = self.content.read(1)
+        buffer[: len(byte)] = byte
+        return len(byte)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_first_bytes_that_come_one_by_one(pack: Callable[[bytes], bytes], encoding: str) -> None:
+    text = "\n".join(LOG.lines)
+    file = io.BufferedReader(Slow(pack(text.encode(encoding))))
+    assert "".join(parts_of(file)) == text
+    assert not file.closed
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])

@@ -9,7 +9,7 @@ value between states:
 | LEAVING | device | PLACING: the copy is complete; DEVICE: it failed, or a read waits for it |
 | PLACING | device | HOST; DISK: the host is full; DEVICE: neither takes it, or a read takes over |
 | HOST | host | WRITING: the host is full; COMING: a read needs it on the device |
-| WRITING | host | DISK; HOST: the write failed, or a reader has the value; COMING: a read takes over |
+| WRITING | host | DISK; HOST: the write failed, or a read has the copy; COMING: a read takes over |
 | DISK | file | READING: a read, or a message to another worker; COMING |
 | READING | file | HOST; DISK: too large for the host, sent, or the read failed |
 | COMING | host or file | DEVICE; HOST or DISK: the copy failed |

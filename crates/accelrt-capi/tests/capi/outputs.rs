@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::process::Command;
 
 use crate::handles::{Function, Header, NOUNS, OK, Parameter, create, value_of};
-use crate::library::run as run_program;
+use crate::library::{folder, program, run as run_program};
 
 /// Room for the largest struct, and for an array of four elements.
 const PLACE_BYTES: usize = 4096;
@@ -274,4 +274,13 @@ fn outputs_are_unchanged_for_each_wrong_argument() {
     }
     assert!(num_failures > 300, "only {num_failures} calls failed");
     assert_eq!(without_failure, [""; 0], "each function must fail for some argument");
+}
+
+#[test]
+fn cpp_buffer_of_zero_bytes_is_no_null_handle() {
+    let source = folder().join("no_bytes.cpp");
+    let text =
+        "#include <accelrt.hpp>\nint main() { return accelrt::Buffer(0).get() == nullptr; }\n";
+    std::fs::write(&source, text).expect("the folder can be written");
+    run_program(&mut Command::new(program("no_bytes", &[], &[source])));
 }

@@ -58,6 +58,13 @@ impl State {
         libraries.dedup();
         libraries
     }
+
+    /// True when another collector than this one waits for the end of the held bytes.
+    fn is_held_for_others(&self, id: u64) -> bool {
+        let line_of = self.splitter.inside();
+        let mut others = self.collectors.iter().filter(|one| one.id != id);
+        others.any(|other| line_of.is_none_or(|library| library == other.library))
+    }
 }
 
 #[derive(Debug)]
@@ -91,7 +98,9 @@ impl Drain {
         loop {
             match descriptor::wait_for(&self.source, timeout_ms) {
                 PipeState::End => break self.emit_held(),
-                PipeState::Nothing => self.emit(|splitter, _| splitter.flush_undecided()),
+                PipeState::Nothing => {
+                    self.emit(&mut self.state.lock(), |splitter, _| splitter.flush_undecided());
+                }
                 PipeState::Bytes => self.read_available(), // another thread may have read them
             }
             timeout_ms = if self.state.lock().splitter.has_undecided() { UNDECIDED_MS } else { -1 };
@@ -142,22 +151,23 @@ impl Drain {
 
     pub(super) fn close(&self, id: u64) -> Vec<String> {
         self.read_available();
-        self.emit_held();
         let mut state = self.state.lock();
+        if !state.is_held_for_others(id) {
+            self.emit(&mut state, Splitter::finish);
+        }
         let place = state.collectors.iter().position(|collector| collector.id == id);
         place.and_then(|place| state.collectors.remove(place).lines).unwrap_or_default()
     }
 
     /// Emits all held bytes, including a library's line without an end.
     pub(super) fn emit_held(&self) {
-        self.emit(Splitter::finish);
+        self.emit(&mut self.state.lock(), Splitter::finish);
     }
 
-    fn emit(&self, decide: fn(&mut Splitter, &[VerboseLibrary]) -> Vec<Piece>) {
-        let mut state = self.state.lock();
+    fn emit(&self, state: &mut State, decide: fn(&mut Splitter, &[VerboseLibrary]) -> Vec<Piece>) {
         let libraries = state.libraries();
         let pieces = decide(&mut state.splitter, &libraries);
-        self.distribute(&mut state, pieces);
+        self.distribute(state, pieces);
     }
 
     fn distribute(&self, state: &mut State, pieces: Vec<Piece>) {
@@ -205,6 +215,24 @@ impl CallSource for Drain {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn end_of_inner_capture_leaves_a_begun_line_whole() {
+        let (source, input) = descriptor::pipe().unwrap();
+        let drain = Drain::new(source, None);
+        let outer = drain.open(VerboseLibrary::OneDnn, true);
+        let lines = ["onednn_verbose,v1,exec,cpu", "onednn_verbose,v1,exec,gpu"];
+        for (line, begun) in lines.into_iter().zip([9, 20]) {
+            let inner = drain.open(VerboseLibrary::OneDnn, true);
+            descriptor::write_all(&input, &line.as_bytes()[..begun]).unwrap();
+            assert!(drain.close(inner).is_empty());
+            descriptor::write_all(&input, &line.as_bytes()[begun..]).unwrap();
+            descriptor::write_all(&input, b"\n").unwrap();
+        }
+        let of_other_library = drain.open(VerboseLibrary::Mkl, true);
+        assert_eq!(drain.close(outer), lines);
+        drain.close(of_other_library);
+    }
 
     #[test]
     fn a_line_whose_capture_ended_in_the_middle_of_it_goes_to_the_output() {

@@ -48,6 +48,11 @@ impl Splitter {
         }
     }
 
+    /// The library whose line is held without its end; `None` for text.
+    pub(super) fn inside(&self) -> Option<VerboseLibrary> {
+        self.inside
+    }
+
     /// True while the held bytes may be text or the beginning of a keyword.
     pub(super) fn has_undecided(&self) -> bool {
         self.inside.is_none() && !self.held.is_empty()

@@ -125,6 +125,9 @@ impl MemoryHistory {
     /// The segments of allocators, and for each the events of its device that led to them; then how
     /// many older events are lost. Up to the moment of the first allocator, all devices together
     /// have as many events as the history keeps, the newest.
+    ///
+    /// Other threads may use the allocators meanwhile, but no other method of this history: an
+    /// event that both threads collect may come too late for one of them.
     #[doc(hidden)]
     pub fn moments(
         &self,
