@@ -15,7 +15,7 @@ use crate::engine::stream::Stream;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::{CachingAllocator, Recorded};
 use crate::memory::buffer::Buffer;
-use crate::memory::buffer::allocation::{Origin, remember_hint};
+use crate::memory::buffer::allocation::{NotServed, Origin, remember_hint};
 use crate::runtime::Runtime;
 use crate::runtime::instance::Allocators;
 
@@ -49,17 +49,23 @@ impl Runtime {
     /// ```
     pub fn empty(&self, bytes: usize, device: Device) -> Result<Buffer> {
         // Only the process's runtime uses hints, because a hint would keep any other runtime alive.
-        if self.is_of_process()
-            && let Some(buffer) = Buffer::hinted(bytes, Some(device))?
-        {
-            return Ok(buffer);
+        if !self.is_of_process() {
+            return self.empty_unhinted(bytes, device, NotServed::Unknown);
         }
-        self.empty_uncached(bytes, device)
+        match Buffer::hinted(bytes, Some(device)) {
+            Ok(buffer) => Ok(buffer),
+            Err(reason) => self.empty_unhinted(bytes, device, reason),
+        }
     }
 
     #[cold]
-    fn empty_uncached(&self, bytes: usize, device: Device) -> Result<Buffer> {
+    fn empty_unhinted(&self, bytes: usize, device: Device, reason: NotServed) -> Result<Buffer> {
         step();
+        match reason {
+            NotServed::Failed(error) => return Err(error),
+            NotServed::Later(rest) => return Buffer::finish(rest, &mut Interrupt::default()),
+            NotServed::Unknown => {}
+        }
         let (home, origin) = (self.current_stream_of(device)?, self.origin(device)?);
         if self.is_of_process() {
             // Sets the hint first: a task that this thread runs while allocating may change the
@@ -179,13 +185,13 @@ mod tests {
     fn the_hint_of_requests_without_a_device_is_set_separately_and_cleared_at_a_change() {
         let _alone = order_watch::alone();
         let (runtime, device) = (Runtime::of_process().unwrap(), Device::cpu(0));
-        let served = || Buffer::hinted(512, None).unwrap().is_some();
+        let is_known = |device| !matches!(Buffer::hinted(512, device), Err(NotServed::Unknown));
         drop([(); 2].map(|()| runtime.empty(512, device).unwrap()));
-        assert!(!served(), "a device was named");
+        assert!(!is_known(None), "a device was named");
         runtime.set_thread_hint(device).unwrap();
-        assert!(served());
+        assert!(is_known(None));
         runtime.set_stream(&runtime.stream(device).unwrap()).unwrap();
-        assert!(!served() && Buffer::hinted(512, Some(device)).unwrap().is_none());
+        assert!(!is_known(None) && !is_known(Some(device)));
     }
 
     #[test]

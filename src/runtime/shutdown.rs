@@ -130,7 +130,9 @@ fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let unseen_errors = unique_origins(&of_dropped.chain(of_streams).collect::<Vec<_>>());
     // An error that was dropped from its own log may be here as the origin of another: the report
     // shows it, so that it no longer counts as dropped.
-    unseen_errors.iter().for_each(|error| error.set_raised());
+    for error in &unseen_errors {
+        error.set_raised();
+    }
     let num_dropped: u64 = unseen.iter().map(UnseenErrors::num_forgotten).sum();
     let num_forgotten = |stream: &Arc<StreamCore>| stream.failures.unraised().num_forgotten;
     let num_forgotten_errors = num_dropped + streams.iter().map(num_forgotten).sum::<u64>();

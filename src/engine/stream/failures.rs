@@ -471,7 +471,7 @@ fn surplus(ranges: &mut [ErrorRange], phase: Phase) -> impl Iterator<Item = &mut
 
 /// How a task of the runtime ends the stream's error without a synchronise.
 pub(crate) enum FailureEnd {
-    /// Ends this error, if it is current or set aside. The receipt is a synchronise's or a handle's.
+    /// Ends this error, if it is current or set aside, at a synchronise or through a handle.
     Received { error: Arc<StreamFailure>, is_synchronise: bool },
     /// Ends any error.
     SetAside,

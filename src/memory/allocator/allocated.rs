@@ -6,8 +6,8 @@ use std::fmt;
 use crate::base::device::Device;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
-use crate::memory::allocator::block::{Block, BlockId};
-use crate::memory::allocator::native::marks::{MARK_BITS, Mark, Tag};
+use crate::memory::allocator::marks::{MARK_BITS, Mark, Tag};
+use crate::memory::allocator::torch_blocks::{Block, BlockId};
 /// A block that was handed out: the right to its memory, and to free it once.
 ///
 /// Only its own allocator frees it. A dropped block is leaked, as a pointer from `malloc` is: it
@@ -220,14 +220,14 @@ impl Handouts {
 /// A piece's mark with its allocator's tag above, the number of a block of engine `torch`, or zero
 /// for no bytes. As a signed number above zero only for pieces that threads may cache.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::memory::allocator) struct Handle(u64);
+pub(super) struct Handle(u64);
 
 /// A piece's handle without the tag, where the allocator is known. Zero for none.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::memory::allocator) struct Untagged(u64);
+pub(super) struct Untagged(u64);
 
 #[derive(Debug)]
-pub(in crate::memory::allocator) enum Held {
+pub(super) enum Held {
     Nothing,
     Block(BlockId),
     Piece,
@@ -243,7 +243,7 @@ const BLOCK: u64 = UNKEPT | 1 << 62;
 const MARK: u64 = (1 << MARK_BITS) - 1;
 
 impl Handle {
-    pub(in crate::memory::allocator) fn of_block(id: BlockId) -> Self {
+    pub(super) fn of_block(id: BlockId) -> Self {
         Self(BLOCK | u64::from(id.number()))
     }
 
@@ -253,32 +253,32 @@ impl Handle {
     }
 
     /// The same handle of a piece, which no thread's fast path frees.
-    pub(in crate::memory::allocator) fn noted(self) -> Self {
+    pub(super) fn noted(self) -> Self {
         match self.held() {
             Held::Piece => Self(self.0 | NOTED),
             _ => self,
         }
     }
 
-    pub(in crate::memory::allocator) fn is_noted(self) -> bool {
+    pub(super) fn is_noted(self) -> bool {
         matches!(self.held(), Held::Piece) && self.0 & NOTED != 0
     }
 
     /// The handle as it was before [`Self::noted`].
-    pub(in crate::memory::allocator) fn unnoted(self) -> Self {
+    pub(super) fn unnoted(self) -> Self {
         if self.is_noted() { Self(self.0 & !NOTED) } else { self }
     }
 
     /// The same handle, not to be cached.
-    pub(in crate::memory::allocator) fn unkept(self) -> Self {
+    pub(super) fn unkept(self) -> Self {
         Self(self.0 | UNKEPT)
     }
 
-    pub(in crate::memory::allocator) fn is_unkept(self) -> bool {
+    pub(super) fn is_unkept(self) -> bool {
         self.0 & UNKEPT != 0
     }
 
-    pub(in crate::memory::allocator) fn held(self) -> Held {
+    pub(super) fn held(self) -> Held {
         match self {
             Self(0) => Held::Nothing,
             #[expect(clippy::cast_possible_truncation, reason = "as it was made")]
@@ -310,7 +310,7 @@ impl Handle {
 
 impl Untagged {
     /// Of no piece.
-    pub(in crate::memory::allocator) fn none() -> Self {
+    pub(super) fn none() -> Self {
         Self(0)
     }
 

@@ -8,25 +8,33 @@ use crate::base::device::Device;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fork;
 use crate::base::size::MIB;
+#[cfg(not(loom))]
+use crate::base::size::to_usize;
 use crate::base::sync::unmodelled::AtomicBool;
-use crate::base::sync::{LockRank, Mutex, MutexGuard};
+use crate::base::sync::{LockRank, Mutex};
 use crate::engine::log::immediate::Immediate;
-use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
-use crate::memory::allocator::allocated::{Allocated, ForeignBlock, Held};
+#[cfg(not(loom))]
+use crate::memory::allocator::addresses::{Addresses, Owner};
+#[cfg(not(loom))]
+use crate::memory::allocator::allocated::{Allocated, Handle};
+use crate::memory::allocator::caches::Caches;
+use crate::memory::allocator::core::Native;
 use crate::memory::allocator::host::{HostStatistics, Meter};
 use crate::memory::allocator::ledger::{Ledger, Purpose};
-use crate::memory::allocator::native::caches::Caches;
-use crate::memory::allocator::native::core::Native;
-use crate::memory::allocator::native::thread_cache::LastUsed;
-use crate::memory::allocator::pending::{ALL, LOOKS, LOOKS_BEFORE_GROWTH, UsePoint, Wanted};
+#[cfg(not(loom))]
+use crate::memory::allocator::marks::Mark;
+use crate::memory::allocator::pending::{ALL, Wanted};
 use crate::memory::allocator::recorder::Recorded;
-use crate::memory::allocator::request::{PoolId, PoolOptions, Request};
+#[cfg(not(loom))]
+use crate::memory::allocator::request::Request;
+use crate::memory::allocator::request::{PoolId, PoolOptions};
 use crate::memory::allocator::snapshot::BlockInfo;
 use crate::memory::allocator::source::{DevicePages, Source};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::Statistics;
-use crate::memory::allocator::torch::{Plan, Torch};
+use crate::memory::allocator::thread_cache::LastUsed;
+use crate::memory::allocator::torch::Torch;
 
 /// Memory of one device, kept when it is freed and handed out again.
 ///
@@ -170,200 +178,6 @@ impl CachingAllocator {
     #[must_use]
     pub fn device(&self) -> Device {
         self.source.device
-    }
-
-    /// Allocates memory. While memory is short, gives all free memory back and waits for streams
-    /// that use some; then fails with `OutOfMemory`, after its observers were called. Fails with
-    /// `InvalidSetting` for an alignment that is no power of two.
-    #[inline(always)]
-    pub fn allocate(&self, request: Request) -> Result<Allocated> {
-        if let Some(block) = self.caches.take(LastUsed::get(), &request) {
-            return Ok(block);
-        }
-        // Passed in parts: the fast path above stays in registers.
-        let Request { bytes, stream, pool, align_bytes } = request;
-        let block = self.allocate_uninterrupted(bytes, stream, pool, align_bytes)?;
-        Ok(block)
-    }
-
-    /// As [`CachingAllocator::allocate`], with an interrupt of its waits. `home` is the requesting
-    /// stream, unless that is only a number.
-    #[inline]
-    pub(crate) fn allocate_unless(
-        &self,
-        request: Request,
-        home: Option<&Arc<StreamCore>>,
-        interrupt: &mut Interrupt<'_>,
-    ) -> Result<Allocated> {
-        if let Some(block) = self.caches.take(LastUsed::get(), &request) {
-            return Ok(block);
-        }
-        self.allocate_shared(&request, home, interrupt)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn allocate_uninterrupted(
-        &self,
-        bytes: usize,
-        stream: u64,
-        pool: PoolId,
-        align_bytes: usize,
-    ) -> Result<Allocated> {
-        let request = Request { bytes, stream, pool, align_bytes };
-        self.allocate_shared(&request, None, &mut Interrupt::default())
-    }
-
-    #[inline(always)]
-    fn allocate_shared(
-        &self,
-        request: &Request,
-        home: Option<&Arc<StreamCore>>,
-        interrupt: &mut Interrupt<'_>,
-    ) -> Result<Allocated> {
-        fork::check()?;
-        request.check()?;
-        if request.bytes == 0 {
-            return Ok(Allocated::default());
-        }
-        if !self.begin_noting() {
-            return self.serve(request, home, interrupt);
-        }
-        let served = self.serve(request, home, interrupt);
-        LastUsed::forget_under_tag();
-        served
-    }
-
-    /// Serves a request of a byte or more, with either engine.
-    #[cold]
-    #[inline(never)]
-    fn serve(
-        &self,
-        request: &Request,
-        home: Option<&Arc<StreamCore>>,
-        interrupt: &mut Interrupt<'_>,
-    ) -> Result<Allocated> {
-        match self.unless_native(request, |ledger| Plan::of(request, ledger)) {
-            None => self.allocate_native(request, home, interrupt),
-            Some(None) => Err(self.out_of_memory(request)),
-            Some(Some(plan)) => {
-                self.search(&plan).map_or_else(|| self.take_or_reclaim(&plan, interrupt), Ok)
-            }
-        }
-    }
-
-    /// The result of `plan`, unless engine `native` serves the request; mostly decided without the
-    /// lock. A concurrent change of the policy applies to later requests.
-    pub(super) fn unless_native<T>(
-        &self,
-        request: &Request,
-        plan: impl FnOnce(&Ledger) -> T,
-    ) -> Option<T> {
-        if request.pool == PoolId::DEFAULT && self.caches.is_on() {
-            return None;
-        }
-        let ledger = &self.state.lock().ledger;
-        (!ledger.serves_natively(request.pool)).then(|| plan(ledger))
-    }
-
-    /// Takes a free block.
-    pub(super) fn search(&self, plan: &Plan) -> Option<Allocated> {
-        self.search_behind(plan, LOOKS).or_else(|| {
-            let are_more = self.state.lock().pending.are_many_waited_for();
-            if are_more { self.search_behind(plan, LOOKS_BEFORE_GROWTH) } else { None }
-        })
-    }
-
-    /// As `search`, after up to `most_looks` streams were checked.
-    fn search_behind(&self, plan: &Plan, most_looks: usize) -> Option<Allocated> {
-        self.poll_waited_for(most_looks);
-        let (block, victims) = {
-            let mut state = self.state.lock();
-            state.complete_some_if_free(most_looks);
-            let AllocatorState { torch, ledger, .. } = &mut *state;
-            let block = torch.find(ledger, plan).map(|id| torch.allocate_block(ledger, id, plan));
-            (block, torch.release_beyond_cache(ledger))
-        };
-        self.unless_panicked(block, self.try_give_back(victims))
-    }
-
-    /// Frees a block that no task uses any more, not even on its own stream. A block of another
-    /// allocator is returned unchanged.
-    #[inline(always)]
-    pub fn free(&self, block: Allocated) -> Result<(), ForeignBlock> {
-        if self.caches.keep(LastUsed::get(), &block, 0) {
-            return Ok(());
-        }
-        self.free_shared(block, None, &[])
-    }
-
-    /// Frees a block of this allocator behind its uses: on its own stream up to a task, and on
-    /// other streams.
-    #[inline]
-    pub(crate) fn free_behind(
-        &self,
-        block: Allocated,
-        home: Option<&UsePoint>,
-        others: &[UsePoint],
-    ) {
-        let last_used = LastUsed::get();
-        let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
-        let ticket = home.map_or(0, |home| home.ticket);
-        if !is_own || !others.is_empty() || !self.caches.keep(last_used, &block, ticket) {
-            self.free_shared(block, home, others).expect("it is kept with its allocator");
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn free_shared(
-        &self,
-        block: Allocated,
-        home: Option<&UsePoint>,
-        others: &[UsePoint],
-    ) -> Result<(), ForeignBlock> {
-        let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
-        let ticket = home.map_or(0, |home| home.ticket);
-        if is_own && others.is_empty() && self.caches.leave(LastUsed::get(), &block, ticket) {
-            return Ok(());
-        }
-        if fork::is_child() {
-            return Ok(()); // the parent has it
-        }
-        let is_freed = match block.held() {
-            Held::Nothing => true,
-            Held::Piece => self.free_native(&block, home, others),
-            Held::Block(id) => {
-                self.free_locked(|state| state.free_block(id, block.handout(), home, others))
-            }
-        };
-        LastUsed::forget_under_tag();
-        if is_freed { Ok(()) } else { Err(ForeignBlock { block, device: self.device() }) }
-    }
-
-    /// Calls `free` under the lock, then gives back memory that is not cached. Returns its result.
-    #[inline(always)]
-    pub(super) fn free_locked(&self, free: impl FnOnce(&mut AllocatorState) -> bool) -> bool {
-        let mut state = self.state.lock();
-        let is_freed = free(&mut state);
-        if is_freed && (state.ledger.is_closed || state.ledger.is_host()) {
-            self.give_back_uncached(state);
-        }
-        is_freed // device memory is cached without a bound
-    }
-
-    #[inline(never)]
-    fn give_back_uncached(&self, mut state: MutexGuard<'_, AllocatorState>) {
-        let AllocatorState { torch, ledger, .. } = &mut *state;
-        let victims = torch.release_beyond_cache(ledger);
-        let (is_closed, most_bytes) = (ledger.is_closed, ledger.most_segment_bytes());
-        drop(state);
-        self.give_back(victims);
-        if is_closed {
-            self.shrink_native(|_, _| true);
-        } else if let Some(most_bytes) = most_bytes {
-            self.shrink_segments_above(most_bytes);
-        }
     }
 
     /// Describes the block in use that contains an address. The description is out of date as soon
@@ -575,6 +389,57 @@ impl CachingAllocator {
         if !fork::is_child() {
             self.state.lock().ledger.pools.release(id);
         }
+    }
+}
+
+/// The host heap, whose pieces are found by their addresses alone, as `malloc`'s are.
+#[cfg(not(loom))]
+impl CachingAllocator {
+    /// Allocates at least `bytes` bytes, aligned to 64. `None` when memory is short.
+    #[inline]
+    pub fn give(&self, bytes: usize) -> Option<usize> {
+        let block = self.allocate(Request::new(bytes.max(1), 0)).ok()?;
+        let address = to_usize(block.address());
+        if let Some(Mark::Block(_)) = block.handle().mark() {
+            self.addresses().begin(address);
+        }
+        Some(address)
+    }
+
+    /// Frees a piece from [`Self::give`]. A repeated free has no effect, nor has a concurrent one
+    /// of a larger piece; after the memory was handed out again it ends the new use. False when no
+    /// piece in use begins at the address, `None` when this allocator has no memory there.
+    #[inline]
+    pub fn free_at(&self, address: usize) -> Option<bool> {
+        let Some(owner) = self.addresses().at(address) else {
+            return self.has_memory_at(address).then_some(false);
+        };
+        let Some((piece, bytes)) = owner.piece(address) else { return Some(false) };
+        let is_first = match owner {
+            Owner::Slab { .. } => true,
+            Owner::Large { id, pages } => self.addresses().end(address, id, pages),
+            Owner::Spare { .. } => false,
+        };
+        let Some(mark) = self.caches.live.mark(piece).filter(|_| is_first) else {
+            return Some(false);
+        };
+        let handle = Handle::of_mark(mark, self.caches.live.tag());
+        let freed = self.free(Allocated::of_piece(handle, address as u64, bytes, 0, 0));
+        Some(freed.is_ok())
+    }
+
+    /// Returns the size of the piece that begins at an address; `None` when none does.
+    pub fn usable_bytes_at(&self, address: usize) -> Option<usize> {
+        Some(self.addresses().at(address)?.piece(address)?.1)
+    }
+
+    #[cold]
+    fn has_memory_at(&self, address: usize) -> bool {
+        self.state.lock().native.has_memory_at(address as u64)
+    }
+
+    fn addresses(&self) -> &Addresses {
+        self.caches.addresses.as_ref().expect("a heap's allocator")
     }
 }
 

@@ -15,7 +15,6 @@ use crate::base::error::Result;
 use crate::base::size::{round_up, to_usize};
 use crate::engine::log::record::MemoryAction;
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::block::{Block, BlockId, Owner, Pages, Segment, State};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::recorder::Place;
@@ -23,6 +22,7 @@ use crate::memory::allocator::segments::none_if_short;
 use crate::memory::allocator::source::{Departing, DevicePages, Part, try_each};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::torch::{Plan, Torch};
+use crate::memory::allocator::torch_blocks::{Block, BlockId, Owner, Pages, Segment, State};
 
 /// The pages that a thread maps for the in-flight block `id`.
 #[derive(Debug)]

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::base::fork;
 use crate::base::size::to_usize;
-use crate::memory::allocator::block::{BlockId, Segment, State};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::request::Pools;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};
 use crate::memory::allocator::torch::Torch;
+use crate::memory::allocator::torch_blocks::{BlockId, Segment, State};
 
 impl CachingAllocator {
     /// Asserts all invariants, which hold between two calls. For tests: reads every block.

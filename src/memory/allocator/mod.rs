@@ -1,51 +1,88 @@
 //! The caching allocator: keeps freed memory, and hands it out again.
 //!
-//! It takes segments from a device and splits them into blocks. Two *engines* manage blocks,
-//! `torch` and `native`, the default, behind one *front*; docs/allocator.md has their interface.
+//! It takes segments from a device and splits them into blocks. Two *policies* manage blocks,
+//! `torch` and `native`, the default; docs/allocator.md walks through both.
 //!
-//! The front:
-//! * `caching`: the public [`CachingAllocator`], and the steps of a `request`; `cached`: requests
-//!   that must not wait; `allocated`: the result, and the word that names it
-//! * `state`: what the lock guards: both engines, `pending` frees, and the `ledger` that they
-//!   share: settings, limits, `stats`
-//! * `turn`, `out_of_memory`: the steps of a shortage, its error and its observers
-//! * `source`: the device's memory; `segments`: memory from it and the way back
-//! * `recorder`, `recording`: what the log is told, and what blocks are for
-//! * `snapshot`: the state as plain values; `invariants`
-//!
-//! Engine `torch`: `torch`, `block`; `policy`: its decisions; `expandable`; `restore`. Engine
-//! `native` has its own folder.
+//! * `caching`: the public [`CachingAllocator`]; `request`, `allocated`: what it is asked for, and
+//!   what it returns
+//! * `allocate`, `free`: the path of a request and of a free, from top to bottom
+//! * `thread_cache`, `bins`, `caches`: what a thread keeps, to take it without a lock; `cell`,
+//!   `tally`: its counts; `addresses`: the host heap's pieces by address
+//! * `state`: what the lock guards: the heaps of both policies, frees that wait for streams
+//!   (`pending`), and the `ledger` that they share, with `stats`
+//! * the native heaps: `core`, `serve`, `plan`; blocks (`block`, `tiles`, `ids`), free blocks
+//!   (`free_blocks`, `search`, `fallback`), slabs (`slab`, `heap`), what programs have (`piece`,
+//!   `marks`), counts (`amounts`)
+//! * pages: `area`, `pages`, `page_work`, `growth`, `shrink`
+//! * policy torch: `torch`, `torch_blocks`, `policy`, `segments`, `expandable`, `restore`
+//! * reclaim: `turn`, `out_of_memory`
+//! * `source`: the device's memory; `host`: statistics of pinned memory
+//! * `recorder`, `recording`: what the log is told; `snapshot`, `inspect`, `invariants`: the state
+//!   as plain values, and its laws
 
+pub(crate) mod allocate;
 mod allocated;
+mod amounts;
+mod area;
+mod bins;
+#[cfg(all(test, not(loom)))]
+mod bins_tests;
 mod block;
-mod cached;
+#[cfg(all(test, loom))]
+mod cache_loom_tests;
+mod caches;
 mod caching;
+mod cell;
+mod core;
 mod expandable;
+mod fallback;
+mod free;
+mod free_blocks;
+mod growth;
+mod heap;
 mod host;
 #[cfg(test)]
 mod host_tests;
+mod ids;
+mod inspect;
 mod invariants;
+#[cfg(all(test, not(loom)))]
+mod leaving_tests;
 mod ledger;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod many_streams_tests;
-mod native;
+mod marks;
 mod out_of_memory;
+mod page_work;
+mod pages;
 mod pending;
 #[cfg(all(test, not(loom)))]
 mod pending_tests;
+mod piece;
+mod plan;
 pub(crate) mod policy;
+#[cfg(all(test, not(loom)))]
+mod pressure_tests;
 pub(crate) mod recorder;
 pub(crate) mod recording;
 mod request;
 pub(crate) mod restore;
+mod search;
 mod segments;
+mod serve;
+mod shrink;
+mod slab;
 pub mod snapshot;
 mod source;
 mod state;
 mod stats;
+mod tally;
+mod thread_cache;
+mod tiles;
 mod torch;
+mod torch_blocks;
 mod turn;
 
 pub use crate::base::config::{AllocatorConfig, PolicyName, recorded_settings};

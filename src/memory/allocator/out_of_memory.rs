@@ -21,13 +21,12 @@ use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
-use crate::memory::allocator::native::tally::InUse;
 use crate::memory::allocator::pending::{ALL, Holder, Wanted};
 use crate::memory::allocator::request::{PoolId, Request};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::PooledStat;
+use crate::memory::allocator::tally::InUse;
 use crate::memory::allocator::torch::{MOST_BYTES, Plan, Torch};
-use crate::memory::allocator::turn::{Attempt, Wants};
 /// The reads of the device's memory after which an error takes the numbers although other threads
 /// still move memory.
 const MOST_LOOKS: usize = 100;
@@ -38,47 +37,6 @@ const MOST_STACKS: usize = 5;
 const PAGE_BYTES: usize = 4096;
 
 impl CachingAllocator {
-    /// Serves a request that no free block serves. The order is PyTorch's, except that the cache is
-    /// searched again after memory went back.
-    #[inline(never)]
-    pub(super) fn take_or_reclaim(
-        &self,
-        plan: &Plan,
-        interrupt: &mut Interrupt<'_>,
-    ) -> Result<Allocated> {
-        if self.state.lock().ledger.chooses_among_free() {
-            self.poll_holders(); // what streams have passed may go back as well
-        }
-        self.give_back(self.with_torch(Torch::release_garbage));
-        let grow = || self.grow(plan).map_err(|error| self.report_oom(error));
-        if let Some(block) = grow()? {
-            return Ok(block);
-        }
-        let take_from_helpers =
-            || self.with_torch(|torch, ledger| torch.take_from_helpers(ledger, plan));
-        if let Some(block) = take_from_helpers() {
-            return Ok(block);
-        }
-        let (oversize, is_enough) =
-            self.with_torch(|torch, ledger| torch.release_oversize(ledger, plan));
-        self.give_back(oversize);
-        if is_enough && let Some(block) = grow()? {
-            return Ok(block);
-        }
-        self.count_retry();
-        let attempt = &mut |attempt| match attempt {
-            Attempt::Another => match self.search(plan) {
-                Some(block) => Ok(Some(block)),
-                None => Ok(self.grow(plan)?.or_else(take_from_helpers)),
-            },
-            Attempt::Last => Ok(None),
-        };
-        let (request, bytes) = (plan.request(), plan.search_bytes);
-        // Only the device knows what would be free.
-        let wants = &mut Wants { request, bytes, attempt, could_serve: &|_, _| true };
-        self.take_in_turn(wants, interrupt)
-    }
-
     /// Counts a request before all free memory goes back.
     pub(super) fn count_retry(&self) {
         let statistics = &mut self.state.lock().ledger.statistics;
@@ -162,7 +120,7 @@ impl CachingAllocator {
 
     /// Asks drivers for the progress of the streams that use free memory, in the order of
     /// [`Self::wait_for_users`].
-    fn poll_holders(&self) {
+    pub(super) fn poll_holders(&self) {
         for _ in 0..2 {
             for holder in self.holders(Wanted::Served) {
                 holder.poll();

@@ -18,9 +18,9 @@ use crate::engine::frontier::Progress;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::engine::stream::interrupt::Interrupt;
-use crate::memory::allocator::block::BlockId;
-use crate::memory::allocator::native::piece::Piece;
+use crate::memory::allocator::piece::Piece;
 use crate::memory::allocator::request::KnownStream;
+use crate::memory::allocator::torch_blocks::BlockId;
 /// The last task of a stream that uses a block.
 #[derive(Clone, Debug)]
 pub(crate) struct UsePoint {

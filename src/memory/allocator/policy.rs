@@ -6,8 +6,8 @@ use std::ops::Deref;
 
 use crate::base::config::{AllocatorConfig, PolicyName, ROUNDUP_INTERVALS};
 use crate::base::size::MIB;
-use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::snapshot::PoolClass;
+use crate::memory::allocator::torch_blocks::BlockId;
 
 /// A free block that is large enough.
 #[derive(Clone, Copy, Debug)]
@@ -106,9 +106,9 @@ impl<'a> Deref for AnyPolicy<'a> {
 }
 
 /// The least size of a block, and the unit of all sizes.
-pub(in crate::memory::allocator) const LEAST_BLOCK_BYTES: usize = 512;
+pub(super) const LEAST_BLOCK_BYTES: usize = 512;
 /// The largest request that small segments serve.
-pub(in crate::memory::allocator) const MOST_SMALL_BYTES: usize = MIB;
+pub(super) const MOST_SMALL_BYTES: usize = MIB;
 /// The size of a small segment, and of the pages of a small expandable one.
 const SMALL_SEGMENT_BYTES: usize = 2 * MIB;
 /// The least request that gets a segment of its own size.
@@ -119,9 +119,7 @@ const OWN_SEGMENT_GRANULE_BYTES: usize = 2 * MIB;
 const MOST_UNSPLIT_REST_BYTES: usize = MIB;
 
 #[derive(Debug)]
-pub(in crate::memory::allocator) struct TorchDecisions<'a>(
-    pub(in crate::memory::allocator) &'a AllocatorConfig,
-);
+pub(super) struct TorchDecisions<'a>(pub(super) &'a AllocatorConfig);
 
 impl TorchDecisions<'_> {
     fn most_split_bytes(&self) -> usize {
@@ -298,9 +296,7 @@ mod tests {
 const PAGE_BYTES: usize = 4096;
 
 #[derive(Debug)]
-pub(in crate::memory::allocator) struct Pinned<'a>(
-    pub(in crate::memory::allocator) &'a AllocatorConfig,
-);
+pub(super) struct Pinned<'a>(pub(super) &'a AllocatorConfig);
 
 impl Policy for Pinned<'_> {
     fn round(&self, bytes: usize) -> usize {

@@ -8,13 +8,13 @@ use crate::base::sync::Ordering;
 use crate::engine::log::context::{self, AllocationContext, NameId};
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::native::thread_cache::LastUsed;
 use crate::memory::allocator::pending::ALL;
 use crate::memory::allocator::recorder::{KnownBlock, Place, Recorded, Recorder};
 use crate::memory::allocator::request::Request;
 use crate::memory::allocator::snapshot::SegmentInfo;
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::Stat;
+use crate::memory::allocator::thread_cache::LastUsed;
 
 /// What an allocator has at one moment.
 #[derive(Debug, Default)]

@@ -8,7 +8,6 @@ use crate::base::error::{DriverError, Error, MemoryError, Result};
 use crate::base::fork;
 use crate::base::size::round_up;
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::block::{Owner, Pages, Segment};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::expandable::map_pages;
 use crate::memory::allocator::ledger::Ledger;
@@ -18,6 +17,7 @@ use crate::memory::allocator::snapshot::{BlockInfo, SegmentInfo, Snapshot};
 use crate::memory::allocator::source::Part;
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::torch::Torch;
+use crate::memory::allocator::torch_blocks::{Owner, Pages, Segment};
 
 impl CachingAllocator {
     /// Returns the segments, without a trace. Empties thread caches first, and completes the frees

@@ -14,7 +14,6 @@ use crate::base::error::{Error, MemoryError, Result};
 use crate::base::sync::MutexGuard;
 use crate::engine::log::record::MemoryAction;
 use crate::memory::allocator::allocated::Allocated;
-use crate::memory::allocator::block::{Block, BlockId, Owner, Pages, Segment, State};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::recorder::Place;
@@ -23,6 +22,7 @@ use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::source::{Departing, Part};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::torch::{Plan, Torch};
+use crate::memory::allocator::torch_blocks::{Block, BlockId, Owner, Pages, Segment, State};
 impl CachingAllocator {
     /// Gives back the free segment, or the pages of an expandable one, at a recorded address. False
     /// when the address has no free block that may go back, and when the block has another size
@@ -322,9 +322,9 @@ mod tests {
     use crate::base::config::AllocatorConfig;
     use crate::base::device::{Device, DeviceKind};
     use crate::base::size::MIB;
-    use crate::memory::allocator::block::Owner;
     use crate::memory::allocator::ledger::Purpose;
     use crate::memory::allocator::request::{PoolOptions, Request};
+    use crate::memory::allocator::torch_blocks::Owner;
     use crate::null::{NullBackend, NullConfig};
 
     #[test]

@@ -18,8 +18,8 @@ use crate::base::config::AllocatorConfig;
 use crate::base::device::Device;
 use crate::base::error::Result;
 use crate::engine::stream::order_watch::{self, Told};
-use crate::memory::allocator::block::BlockId;
 use crate::memory::allocator::host::Meter;
+use crate::memory::allocator::torch_blocks::BlockId;
 
 /// A part that goes back to a device in one call.
 #[derive(Debug)]

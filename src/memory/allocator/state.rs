@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::Device;
 use crate::base::size::to_usize;
-use crate::memory::allocator::block::{Block, BlockId, Owner, State};
+use crate::memory::allocator::cell::Counted;
+use crate::memory::allocator::core::Native;
 use crate::memory::allocator::ledger::{Ledger, Purpose};
-use crate::memory::allocator::native::cell::Counted;
-use crate::memory::allocator::native::core::Native;
-use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::pending::{ALL, Freed, Holder, LOOKS, Pending, UsePoint, Wanted};
+use crate::memory::allocator::piece::Piece;
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::torch::Torch;
+use crate::memory::allocator::torch_blocks::{Block, BlockId, Owner, State};
 
 /// The parts are described in the head of this file.
 #[derive(Debug)]

@@ -8,13 +8,13 @@
 
 use crate::base::size::to_usize;
 use crate::memory::allocator::allocated::{Allocated, Handouts};
-use crate::memory::allocator::block::{
-    Block, BlockId, Blocks, Homes, Indices, Owner, PageMap, Segments, State,
-};
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::pending::UsePoint;
 use crate::memory::allocator::policy::{Candidate, LEAST_BLOCK_BYTES};
 use crate::memory::allocator::request::Request;
+use crate::memory::allocator::torch_blocks::{
+    Block, BlockId, Blocks, Homes, Indices, Owner, PageMap, Segments, State,
+};
 
 /// The largest size and alignment of a request with a plan: one exbibyte.
 pub(super) const MOST_BYTES: usize = 1 << 60;

@@ -23,10 +23,12 @@ use crate::base::error::{Error, Result, RuntimeError};
 use crate::base::size::to_usize;
 use crate::base::sync::{MutexGuard, yield_now};
 use crate::engine::stream::interrupt::Interrupt;
+use crate::memory::allocator::allocate::{Pass, Planned, Step};
+use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::{Purpose, lock_when};
 use crate::memory::allocator::pending::{ALL, Holder, Wanted};
-use crate::memory::allocator::request::Request;
+use crate::memory::allocator::plan::Search;
 use crate::memory::allocator::source::Source;
 use crate::memory::allocator::state::AllocatorState;
 /// A request fails after this many turns in which other threads took what it waited for, or before
@@ -38,28 +40,15 @@ const MOST_LOOKS: usize = 100;
 /// empty the caches.
 pub(super) const CLOSED_FREES: u64 = 256;
 
-type TryOnce<'a, T> = dyn FnMut(Attempt) -> Result<Option<T>> + 'a;
-
-/// A request that is short of memory.
-pub(super) struct Wants<'a, T> {
-    pub(super) request: Request,
-    /// The bytes that must be free for it.
-    pub(super) bytes: usize,
-    /// Tries to serve it. [`Attempt::Last`] also takes memory that the settings had withheld.
-    pub(super) attempt: &'a mut TryOnce<'a, T>,
-    /// False when the request could not be served even if no stream used free memory, with this
-    /// many bytes left by the device and the limit.
-    pub(super) could_serve: &'a dyn Fn(&AllocatorState, usize) -> bool,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Attempt {
+enum Attempt {
     Another,
+    /// Also takes memory that the settings had withheld.
     Last,
 }
 
-enum Outcome<T> {
-    Served(T),
+enum Outcome {
+    Served(Allocated),
     /// The most bytes that could be had. The request fails with this error unless more comes.
     Short {
         reachable_bytes: usize,
@@ -88,21 +77,21 @@ impl CachingAllocator {
     /// Serves a request, waiting only for streams that this thread may wait for and whose memory
     /// can suffice. Fails with `OutOfMemory`, which observers are told, with the numbers of the
     /// last turn.
-    pub(super) fn take_in_turn<T>(
+    pub(super) fn take_in_turn(
         &self,
-        wants: &mut Wants<'_, T>,
+        planned: &Planned<'_>,
         interrupt: &mut Interrupt<'_>,
-    ) -> Result<T> {
+    ) -> Result<Allocated> {
         let (mut refused, mut yielded_behind) = (BTreeSet::new(), None);
         let (mut turns, mut freed_bytes, mut is_given_up) = (0, 0, false);
         while turns < MOST_TURNS {
             turns += 1;
             // What was waited for may serve as it is; then nothing goes back.
-            let again = if turns > 1 { (wants.attempt)(Attempt::Another) } else { Ok(None) };
+            let again = if turns > 1 { self.attempt(planned, Attempt::Another) } else { Ok(None) };
             if let Some(taken) = again.map_err(|error| self.report_oom(error))? {
                 return Ok(taken);
             }
-            let outcome = self.take_turn().run(wants, &refused);
+            let outcome = self.take_turn().run(planned, &refused);
             let outcome = outcome.map_err(|error| self.report_oom(error))?;
             let (holders, reachable_bytes, refusal) = match outcome {
                 Outcome::Served(taken) => return Ok(taken),
@@ -114,7 +103,7 @@ impl CachingAllocator {
             // What the sibling frees behind its last yield may be what is missing.
             let freed_beside = Some(self.freed_bytes_beside());
             if std::mem::replace(&mut yielded_behind, freed_beside) != freed_beside
-                && self.have_sibling_yield(wants.bytes, reachable_bytes, interrupt)?
+                && self.have_sibling_yield(planned.least_bytes(), reachable_bytes, interrupt)?
             {
                 continue;
             }
@@ -139,7 +128,17 @@ impl CachingAllocator {
                 _ => drop(refused.insert(holder.key())),
             }
         }
-        Err(self.count_and_report_oom(self.refusal(&wants.request)))
+        Err(self.count_and_report_oom(self.refusal(&planned.request())))
+    }
+
+    fn attempt(&self, planned: &Planned<'_>, attempt: Attempt) -> Result<Option<Allocated>> {
+        match (attempt, planned) {
+            (Attempt::Another, planned) => {
+                self.take_steps(planned, Step::Search(Search::Bounded), Pass::InTurn)
+            }
+            (Attempt::Last, Planned::Native(plan)) => self.take_anywhere(plan, Search::Last),
+            (Attempt::Last, Planned::Torch(_)) => Ok(None),
+        }
     }
 
     /// Locks the state once `is_so` holds; sleeps until a change wakes this thread.
@@ -181,6 +180,13 @@ impl CachingAllocator {
 }
 
 impl AllocatorState {
+    /// False when the request could not be served even if no stream used free memory, with this
+    /// many bytes left by the device and the limit. Under policy torch only the device knows.
+    fn could_serve_if_idle(&self, planned: &Planned<'_>, left_bytes: usize) -> bool {
+        let Planned::Native(plan) = planned else { return true };
+        !self.torch.is_empty() || self.native.could_serve_if_idle(&self.ledger, plan, left_bytes)
+    }
+
     /// The number of frees that both engines have seen.
     fn count_frees(&self) -> u64 {
         self.torch.frees + self.native.frees
@@ -188,7 +194,7 @@ impl AllocatorState {
 }
 
 impl Turn<'_> {
-    fn run<T>(&self, wants: &mut Wants<'_, T>, refused: &BTreeSet<u64>) -> Result<Outcome<T>> {
+    fn run(&self, planned: &Planned<'_>, refused: &BTreeSet<u64>) -> Result<Outcome> {
         let allocator = self.0;
         let (mut looks, mut reachable_bytes) = (0, 0);
         while looks < MOST_LOOKS {
@@ -205,7 +211,7 @@ impl Turn<'_> {
                 yield_now();
                 continue;
             }
-            if let Some(taken) = (wants.attempt)(Attempt::Another)? {
+            if let Some(taken) = allocator.attempt(planned, Attempt::Another)? {
                 return Ok(Outcome::Served(taken));
             }
             let free_bytes = allocator.device_free_bytes();
@@ -217,8 +223,8 @@ impl Turn<'_> {
                 let mut state = allocator.state.lock();
                 state.complete_some(ALL);
                 reachable_bytes = state.reachable_bytes(free_bytes);
-                let could_serve = reachable_bytes >= wants.bytes
-                    && (wants.could_serve)(&state, state.ledger.left_bytes(free_bytes));
+                let could_serve = reachable_bytes >= planned.least_bytes()
+                    && state.could_serve_if_idle(planned, state.ledger.left_bytes(free_bytes));
                 (state.count_frees() == frees, could_serve, state.holders(Wanted::Served))
             };
             if !could_serve {
@@ -236,10 +242,10 @@ impl Turn<'_> {
             holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
             return Ok(Outcome::InUse { holders, reachable_bytes });
         }
-        if let Some(taken) = (wants.attempt)(Attempt::Last)? {
+        if let Some(taken) = allocator.attempt(planned, Attempt::Last)? {
             return Ok(Outcome::Served(taken));
         }
-        let refusal = allocator.refusal(&wants.request); // still in the turn
+        let refusal = allocator.refusal(&planned.request()); // still in the turn
         Ok(Outcome::Short { reachable_bytes, refusal })
     }
 }

@@ -13,7 +13,7 @@ use crate::base::error::MemoryError;
 use crate::base::size::MIB;
 use crate::engine::log::immediate::Immediate;
 use crate::fault::{FaultBackend, Method};
-use crate::memory::allocator::{PoolId, PoolOptions, UsePoint};
+use crate::memory::allocator::{PoolId, PoolOptions, Request, UsePoint};
 use crate::null::{CompletionMode, NullBackend, NullConfig};
 use crate::runtime::Runtime;
 
@@ -298,14 +298,9 @@ fn the_stream_that_holds_most_is_waited_for_first() {
             allocator.free_behind(block, Some(&point), &[]);
             (stream, open)
         });
-        let wants = &mut Wants::<()> {
-            request: Request::new(40 * MIB, 0),
-            bytes: 40 * MIB,
-            attempt: &mut |_| Ok(None),
-            could_serve: &|_, _| true,
-        };
+        let planned = allocator.plan(&Request::new(40 * MIB, 0), None).unwrap();
         let turn = allocator.take_turn();
-        let outcome = turn.run(wants, &BTreeSet::new()).unwrap();
+        let outcome = turn.run(&planned, &BTreeSet::new()).unwrap();
         drop(turn);
         let Outcome::InUse { holders, .. } = outcome else { panic!("{settings}: none holds") };
         let bytes: Vec<usize> = holders.iter().map(|holder| holder.bytes).collect();

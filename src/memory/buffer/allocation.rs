@@ -20,12 +20,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::contract::MemoryKind;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::spin::{SpinGuard, SpinMutex};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::order_watch;
 use crate::engine::stream::order_watch::Told;
+use crate::memory::allocator::allocate::Unfinished;
 use crate::memory::allocator::{Allocated, CachingAllocator, PoolId, Request};
 use crate::memory::buffer::counted::{Counted, LastHandle, OnLastHandle};
 use crate::memory::buffer::host_accesses::HostAccesses;
@@ -75,6 +76,64 @@ pub struct Origin {
     pub is_of_process: bool,
 }
 
+/// Why a request without waits was not served.
+#[derive(Debug)]
+pub enum NotServed {
+    /// It fails.
+    Failed(Error),
+    /// It may have to wait.
+    Later(UnfinishedBuffer),
+    /// The thread has no hint for it.
+    Unknown,
+}
+
+/// A request that goes on where it would have had to wait.
+#[derive(Debug)]
+pub struct UnfinishedBuffer(Box<UnfinishedRequest>);
+
+#[derive(Debug)]
+struct UnfinishedRequest {
+    home: Arc<StreamCore>,
+    request: Request,
+    origin: Origin,
+    /// `None` before the first step, and when it has gone on.
+    rest: Option<Box<Unfinished>>,
+}
+
+impl NotServed {
+    #[cold]
+    #[inline(never)]
+    fn later(
+        home: &Arc<StreamCore>,
+        request: Request,
+        origin: &Origin,
+        rest: Option<Box<Unfinished>>,
+    ) -> Self {
+        let (home, origin) = (Arc::clone(home), origin.clone());
+        Self::Later(UnfinishedBuffer(Box::new(UnfinishedRequest { home, request, origin, rest })))
+    }
+}
+
+impl UnfinishedBuffer {
+    /// Goes on with the request, and waits as [`Allocation::new`].
+    pub(super) fn finish(mut self, interrupt: &mut Interrupt<'_>) -> Result<Counted<Allocation>> {
+        let UnfinishedRequest { home, request, origin, rest } = &mut *self.0;
+        let Some(rest) = rest.take() else {
+            return Allocation::new(home, request.bytes, origin, interrupt);
+        };
+        let block = origin.allocator.finish(*rest, request, home, interrupt)?;
+        Ok(Allocation::of(block, home, request.bytes, origin, take_vacant))
+    }
+}
+
+impl Drop for UnfinishedRequest {
+    fn drop(&mut self) {
+        if let Some(rest) = self.rest.take() {
+            self.origin.allocator.abandon(*rest);
+        }
+    }
+}
+
 /// The stream id for requests of pinned memory, which belongs to no stream.
 const NO_STREAM: u64 = 0;
 
@@ -106,21 +165,23 @@ impl Allocation {
         Ok(allocation)
     }
 
-    /// As [`Allocation::new`], but only from cached memory. Reuses the vacant allocation that
-    /// `take_vacant` returns. `None` when cached memory does not suffice.
+    /// As [`Allocation::new`], without waits. Reuses the vacant allocation that `take_vacant`
+    /// returns. Free memory that does not suffice leaves the request unfinished.
     #[inline(always)]
-    pub(super) fn cached(
+    pub(super) fn at_once(
         home: &Arc<StreamCore>,
         bytes: usize,
         origin: &Origin,
         take_vacant: impl FnOnce() -> Option<LastHandle<Self>>,
-    ) -> Result<Option<Counted<Self>>> {
-        let request = Self::request(home, bytes, origin)?;
+    ) -> Result<Counted<Self>, NotServed> {
+        let request = Self::request(home, bytes, origin).map_err(NotServed::Failed)?;
         if order_watch::is_on() {
-            return Ok(None); // told of on the slow way
+            return Err(NotServed::later(home, request, origin, None));
         }
-        let block = origin.allocator.allocate_cached(request, home);
-        Ok(block.map(|block| Self::of(block, home, bytes, origin, take_vacant)))
+        match origin.allocator.allocate_at_once(request, home) {
+            Ok(block) => Ok(Self::of(block, home, bytes, origin, take_vacant)),
+            Err(rest) => Err(NotServed::later(home, request, origin, Some(rest))),
+        }
     }
 
     #[inline(always)]
@@ -442,13 +503,13 @@ fn cache(allocation: LastHandle<Allocation>) {
     });
 }
 
-/// Allocates with this thread's hint for the device, or with the hint for requests without a
-/// device. `None` when there is no hint or cached memory does not suffice.
+/// Allocates without waits, with this thread's hint for the device, or with the hint for requests
+/// without a device.
 #[inline(always)]
 pub(super) fn allocate_hinted(
     bytes: usize,
     device: Option<Device>,
-) -> Result<Option<Counted<Allocation>>> {
+) -> Result<Counted<Allocation>, NotServed> {
     let served = HINTS.try_with(|hints| {
         let mut borrowed = hints.borrow_mut();
         let ThreadHints { default, named, vacant } = &mut *borrowed;
@@ -456,16 +517,16 @@ pub(super) fn allocate_hinted(
             None => default.as_ref(),
             Some(device) => named.as_ref().filter(|(home, _)| home.device() == device),
         };
-        let Some((home, origin)) = hint else { return Ok(None) };
+        let Some((home, origin)) = hint else { return Err(NotServed::Unknown) };
         if home.core().on_host {
-            return Allocation::cached(home.core(), bytes, origin, || vacant.pop());
+            return Allocation::at_once(home.core(), bytes, origin, || vacant.pop());
         }
         // Copied before the borrow ends: a driver's poll may drop buffers, which borrow the hints.
         let (home, origin) = (home.clone(), origin.clone());
         drop(borrowed);
-        Allocation::cached(home.core(), bytes, &origin, take_vacant)
+        Allocation::at_once(home.core(), bytes, &origin, take_vacant)
     });
-    served.unwrap_or(Ok(None))
+    served.unwrap_or(Err(NotServed::Unknown))
 }
 
 /// Sets a hint of this thread, until [`forget_hints`]: with `is_default` the hint for requests

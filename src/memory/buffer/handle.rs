@@ -14,7 +14,7 @@ use crate::engine::stream::internal::EmptyTask;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::engine::stream::order_watch::{self, Told, UsedBytes};
 use crate::memory::buffer::allocation::{
-    Access, Allocation, Origin, Refusal, allocate_hinted, take_vacant,
+    Access, Allocation, NotServed, Origin, Refusal, UnfinishedBuffer, allocate_hinted, take_vacant,
 };
 use crate::memory::buffer::counted::Counted;
 use crate::memory::buffer::uses::Task;
@@ -89,21 +89,29 @@ impl Buffer {
         Ok(Self::of(allocation, bytes))
     }
 
-    /// As [`Buffer::allocate`], without blocking; `None` when cached memory does not suffice.
+    /// As [`Buffer::allocate`], without waits.
     #[doc(hidden)]
     #[cold]
-    pub fn cached(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
-        let allocation = Allocation::cached(home.core(), bytes, origin, take_vacant)?;
-        Ok(allocation.map(|allocation| Self::of(allocation, bytes)))
+    pub fn at_once(home: &Stream, bytes: usize, origin: &Origin) -> Result<Self, NotServed> {
+        let begun = Allocation::at_once(home.core(), bytes, origin, take_vacant);
+        begun.map(|allocation| Self::of(allocation, bytes))
     }
 
-    /// Allocates with this thread's hint for the device, or with the hint for requests without a
-    /// device. `None` when there is no hint or cached memory does not suffice.
+    /// Allocates without waits, with this thread's hint for the device, or with the hint for
+    /// requests without a device.
     #[doc(hidden)]
     #[inline(always)]
-    pub fn hinted(bytes: usize, device: Option<Device>) -> Result<Option<Self>> {
-        let allocation = allocate_hinted(bytes, device)?;
-        Ok(allocation.map(|allocation| Self::of(allocation, bytes)))
+    pub fn hinted(bytes: usize, device: Option<Device>) -> Result<Self, NotServed> {
+        allocate_hinted(bytes, device).map(|allocation| Self::of(allocation, bytes))
+    }
+
+    /// Goes on with a request that may have to wait.
+    #[doc(hidden)]
+    #[cold]
+    pub fn finish(unfinished: UnfinishedBuffer, interrupt: &mut Interrupt<'_>) -> Result<Self> {
+        let allocation = unfinished.finish(interrupt)?;
+        let bytes = allocation.memory.bytes;
+        Ok(Self::of(allocation, bytes))
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! `accelrt.Buffer`, and the functions that create one.
 #![expect(unsafe_code, reason = "fills new memory, which no other code has")]
 
-use accelrt::internal::{Interrupt, Origin};
+use accelrt::internal::{Interrupt, NotServed, Origin};
 use accelrt::{Buffer, Device, Result, Runtime};
 use pyo3::prelude::*;
 
@@ -95,11 +95,31 @@ fn empty_now(
     if device.is_none() && alignment.is_none() {
         drop_parked(py);
         task_contexts::apply();
-        if let Some(buffer) = Buffer::hinted(bytes, None).or_raise()? {
-            return Ok(PyBuffer { state: BufferState::new(buffer) });
+        match Buffer::hinted(bytes, None) {
+            Ok(buffer) => return Ok(PyBuffer { state: BufferState::new(buffer) }),
+            Err(NotServed::Unknown) => {}
+            Err(reason) => return empty_later(py, reason),
         }
     }
     empty_on(py, bytes, device, parameters::alignment(alignment)?)
+}
+
+#[cold]
+fn empty_later(py: Python<'_>, reason: NotServed) -> PyResult<PyBuffer> {
+    Ok(PyBuffer { state: BufferState::new(finish(py, reason)?) })
+}
+
+/// Goes on, without the GIL, with a request that may wait for pending frees.
+fn finish(py: Python<'_>, reason: NotServed) -> PyResult<Buffer> {
+    let rest = match reason {
+        NotServed::Later(rest) => rest,
+        NotServed::Failed(error) => return Err(error).or_raise(),
+        NotServed::Unknown => unreachable!("the thread's stream and the origin are known"),
+    };
+    let go_on = |is_interrupted: &mut dyn FnMut() -> bool| {
+        Buffer::finish(rest, &mut Interrupt::by(is_interrupted))
+    };
+    without_gil(py, || true, go_on)
 }
 
 #[cold]
@@ -203,16 +223,5 @@ fn allocate_in_scope(
     let runtime = Runtime::of_process().or_raise()?;
     let (home, origin) =
         (runtime.current_stream_of(device).or_raise()?, &origin(runtime, device).or_raise()?);
-    if let Some(buffer) = Buffer::cached(&home, bytes, origin).or_raise()? {
-        return Ok(buffer);
-    }
-    // The slow path may wait for pending frees.
-    without_gil(
-        py,
-        || true,
-        |is_interrupted| {
-            let interrupt = &mut Interrupt::by(is_interrupted);
-            Buffer::allocate(&home, bytes, origin, interrupt)
-        },
-    )
+    Buffer::at_once(&home, bytes, origin).or_else(|reason| finish(py, reason))
 }
