@@ -33,7 +33,7 @@ KEPT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "we
 
 # Where the protocols stand that models cover.
 PLACES = (
-    "queue", "engine", "memory/allocator/native", "base/spin.rs", "base/asymmetric.rs",
+    "queue", "engine", "memory/allocator", "base/spin.rs", "base/asymmetric.rs",
     "base/sync.rs", "memory/buffer/counted.rs", "base/task_parts.rs",
     "backend/cpu/run_queue.rs",
 )  # fmt: skip

@@ -20,6 +20,7 @@
 //! * `recorder`, `recording`: what the log is told; `snapshot`, `inspect`, `invariants`: the state
 //!   as plain values, and its laws
 
+mod addresses;
 pub(crate) mod allocate;
 mod allocated;
 mod amounts;
