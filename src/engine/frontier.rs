@@ -165,13 +165,14 @@ impl Progress {
 
     /// In place of [`Progress::finish`], when a wait for the device failed.
     pub(crate) fn abandon(&self) {
-        // Release: pairs with `is_ending`. The counter has its last value.
+        // Release: pairs with `is_ending`. The counter has its last value. No model: the devices of
+        // models do not fail.
         self.is_abandoned.store(true, Ordering::Release);
     }
 
     /// True while a thread drops the stream, for callers that found no reference to it.
     pub(crate) fn is_ending(&self) -> bool {
-        // Acquire: pairs with `abandon`.
+        // Acquire: pairs with `abandon`. No model: as there.
         !self.is_over() && !self.is_abandoned.load(Ordering::Acquire)
     }
 }
@@ -273,7 +274,8 @@ pub(crate) struct Announced<'a>(&'a History);
 
 impl Drop for Announced<'_> {
     fn drop(&mut self) {
-        // Release: behind the join; pairs with `settle`.
+        // Release: behind the join; pairs with `settle`. No model: `settle` looks as often as a
+        // time allows.
         self.0.announced.fetch_sub(1, Ordering::Release);
     }
 }
@@ -307,7 +309,7 @@ impl History {
     /// Announces a wait, before it is enqueued. The caller drops the result behind the join.
     pub(crate) fn announce(&self) -> Announced<'_> {
         // SeqCst: before the wait is in the queue, whose order readers know by a later ticket;
-        // partner: the load in `settle`.
+        // partner: the load in `settle`. No model: as in the drop of `Announced`.
         self.announced.fetch_add(1, Ordering::SeqCst);
         Announced(self)
     }
@@ -315,7 +317,8 @@ impl History {
     /// Waits for a moment until every wait in the queue is joined.
     fn settle(&self) {
         for look in 0..MOST_SETTLE_LOOKS {
-            // SeqCst: partner: `announce`. As an acquire it pairs with the drop of `Announced`.
+            // SeqCst: partner: `announce`. As an acquire it pairs with the drop of `Announced`. No
+            // model: as there.
             if self.announced.load(Ordering::SeqCst) == 0 {
                 return;
             }

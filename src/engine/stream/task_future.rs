@@ -99,7 +99,8 @@ impl TaskFuture {
         if let Some(Registered { waker: latest, place: Place::Device(mark, call) }) =
             &self.registered
         {
-            // Acquire: pairs with the store in the callback below.
+            // Acquire: pairs with the store in the callback below. No model: models have streams on
+            // the host, which no driver calls back.
             if call.0.load(Ordering::Acquire) {
                 mark.is_done()?; // fails for a lost device, whose marks are called back too
                 self.stream.marks.reached(self.ticket);
@@ -118,7 +119,7 @@ impl TaskFuture {
         let call = Arc::new(DeviceCall(AtomicBool::new(false)));
         let (called, woken) = (Arc::clone(&call), waker.clone());
         mark.when_done(Box::new(move || {
-            // Release: pairs with the load above.
+            // Release: pairs with the load above. No model: as there.
             called.0.store(true, Ordering::Release);
             drop_quietly(|| woken.wake());
         }))?;

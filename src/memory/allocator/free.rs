@@ -1,7 +1,7 @@
 //! Frees: into the thread's cache, to the heap, or behind the last use by other streams.
 //!
-//! What its own stream alone has used goes into the thread's cache, without a lock. The rest goes to
-//! its heap under the allocator's lock, or waits there for points of other streams (`pending`).
+//! A block that only its own stream has used goes into the thread's cache, without a lock. Other
+//! blocks go to their heap under the lock, or wait there for points of other streams (`pending`).
 
 use crate::base::fork;
 use crate::base::sync::MutexGuard;

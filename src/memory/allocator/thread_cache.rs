@@ -115,7 +115,8 @@ impl ThreadCache {
         // Relaxed: the fence orders it before the look; partner: `claim`.
         self.door.store(true, Ordering::Relaxed);
         asymmetric::light_if_free();
-        // Acquire: pairs with the end of a claim. Models use `enter`, whose fence they know.
+        // Acquire: pairs with the end of a claim. No model: models use `enter`, whose fence they
+        // know.
         let gate = self.gate.load(Ordering::Acquire);
         self.inside_if(gate == id, false)
     }
@@ -153,7 +154,8 @@ impl ThreadCache {
     #[inline(always)]
     fn inside_if(&self, may_enter: bool, is_closed: bool) -> Option<Inside<'_>> {
         if !may_enter {
-            // Release: as in `Inside::drop`; the fence above may be none.
+            // Release: as in `Inside::drop`; the fence above may be none. No model: in models it is a
+            // fence, behind which each store is a release.
             self.door.store(false, Ordering::Release);
             return None;
         }

@@ -88,7 +88,7 @@ impl<T: OnLastHandle> Counted<T> {
     /// The number of handles at this moment. Other threads may clone and drop theirs.
     pub(super) fn handles(&self) -> usize {
         // Acquire: pairs with the release of each dropped handle, so that the caller sees the
-        // accesses of handles that it does not count.
+        // accesses of handles that it does not count. No model: models do not count handles.
         self.inner().handles.load(Ordering::Acquire)
     }
 
