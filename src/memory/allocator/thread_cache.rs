@@ -154,8 +154,8 @@ impl ThreadCache {
     #[inline(always)]
     fn inside_if(&self, may_enter: bool, is_closed: bool) -> Option<Inside<'_>> {
         if !may_enter {
-            // Release: as in `Inside::drop`; the fence above may be none. No model: in models it is a
-            // fence, behind which each store is a release.
+            // Release: as in `Inside::drop`; the fence above may be none. No model: in models it is
+            // a fence, behind which each store is a release.
             self.door.store(false, Ordering::Release);
             return None;
         }
