@@ -21,7 +21,7 @@ import pytest
 from distributed.worker_memory import WorkerMemoryManager
 
 import accelrt
-from accelrt.dask import DeviceStore
+from accelrt.dask import DeviceStore, frames
 from accelrt.dask.files import Files, SpilledFile
 from accelrt.dask.frames import OnHost
 from accelrt.dask.values import Move, ValueState, ValueTable
@@ -456,6 +456,22 @@ def test_value_read_while_written_stays_on_host(
     store.evict()
     assert (list(store.disk), files_of(store)) == ([], [])
     assert bytes(memoryview(store["x"])) == bytes([2] * 16)  # type: ignore[arg-type]
+
+
+def test_value_without_room_outside_of_a_worker_fails() -> None:
+    """A client without room for a result is told, and does not get pinned memory instead."""
+    value = accelrt.empty(64 << 20, device="cpu:0")  # whole pages
+    header, sent = frames._serialize(value)
+    accelrt.cpu.empty_cache()
+    accelrt.cpu.set_per_process_memory_fraction(0.0, 0)
+    try:
+        with pytest.raises(accelrt.OutOfMemoryError):
+            frames._deserialize(header, [bytes(frame) for frame in sent])
+    finally:
+        accelrt.cpu.set_per_process_memory_fraction(1.0, 0)
+    received = frames._deserialize(header, [bytes(frame) for frame in sent])
+    assert isinstance(received, accelrt.Buffer)
+    assert received.device == accelrt.device("cpu:0")
 
 
 def test_taken_value_is_returned_once(store: DeviceStore) -> None:

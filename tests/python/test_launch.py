@@ -144,6 +144,26 @@ def test_argtypes_that_are_changed_in_place_count() -> None:
     work.synchronize()
 
 
+INTEGERS = (
+    *(ctypes.c_byte, ctypes.c_short, ctypes.c_int, ctypes.c_long),
+    *(ctypes.c_ubyte, ctypes.c_ushort, ctypes.c_uint, ctypes.c_ulong),
+)
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_declared_integers_have_the_bounds_of_their_type(kind: Function) -> None:
+    bits, is_signed = 8 * ctypes.sizeof(kind), kind(-1).value < 0
+    least, greatest = (-1 << bits - 1, (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
+    work, function = stream(), ctypes.CDLL(None).abs
+    function.argtypes = (kind,)
+    for value in (least, greatest):
+        work.launch(function, value)
+    for value in (least - 1, greatest + 1):
+        with pytest.raises(OverflowError):
+            work.launch(function, value)
+    work.synchronize()
+
+
 def test_a_class_may_have_argtypes_of_its_own() -> None:
     class Function(ctypes._CFuncPtr):  # type: ignore[name-defined,misc]
         _flags_ = 1  # the convention of C

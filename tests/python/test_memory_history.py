@@ -74,6 +74,14 @@ def empty() -> accelrt.Buffer:
     return accelrt.empty(1000)
 
 
+def exposed_alone() -> list[Any]:
+    """Return a view of memory that its buffer does not have any more, and the buffer."""
+    buffer = empty()
+    view = memoryview(buffer)
+    buffer.data = empty()
+    return [view, buffer]
+
+
 # What is made before the history, and the line that frees it.
 FREES: dict[str, tuple[Callable[[], list[Any]], Callable[[list[Any]], object]]] = {
     "a buffer": (lambda: [empty()], lambda made: made.clear()),
@@ -88,10 +96,13 @@ FREES: dict[str, tuple[Callable[[], list[Any]], Callable[[list[Any]], object]]] 
 }
 HOST_FREES = {
     "a memoryview": (lambda: [memoryview(empty())], lambda made: made.clear()),
+    "a released memoryview": (exposed_alone, lambda made: made[0].release()),
 }
 
 
-@pytest.mark.parametrize("way", [*FREES, pytest.param("a memoryview", marks=host_cores)])
+@pytest.mark.parametrize(
+    "way", [*FREES, *(pytest.param(way, marks=host_cores) for way in HOST_FREES)]
+)
 @pytest.mark.accelrt_unordered
 def test_each_way_to_free_memory_is_recorded_with_its_line(way: str) -> None:
     make, free = (FREES | HOST_FREES)[way]

@@ -46,6 +46,7 @@ fn check_sums(
     held_back: impl Fn(&SegmentInfo) -> Vec<usize>,
     class_of: impl Fn(&SegmentInfo, &BlockInfo) -> PoolClass,
 ) {
+    snapshot.segments.iter().for_each(check_segment);
     for class in [None, Some(PoolClass::Small), Some(PoolClass::Large)] {
         let is_wanted = |found: PoolClass| class.is_none_or(|class| class == found);
         let all = snapshot.segments.iter();
@@ -99,6 +100,25 @@ fn check_sums(
         let sums = [allocated_bytes, active_bytes, reserved_bytes].map(bytes);
         assert!(sums.is_sorted(), "allocated, active and reserved: {sums:?}");
     }
+}
+
+/// Asserts that a segment's sums are those of its blocks.
+fn check_segment(info: &SegmentInfo) {
+    let mut sums = [0; 4];
+    for block in &info.blocks {
+        let (is_allocated, is_active) = match block.state {
+            BlockState::Allocated => (1, 1),
+            BlockState::Inactive => (0, 0),
+            _ => (0, 1),
+        };
+        let requested_bytes = is_active * block.requested_bytes;
+        let own = [block.bytes, is_allocated * block.bytes, is_active * block.bytes];
+        for (sum, bytes) in sums.iter_mut().zip(own.into_iter().chain([requested_bytes])) {
+            *sum += bytes;
+        }
+    }
+    let SegmentInfo { total_bytes, allocated_bytes, active_bytes, requested_bytes, .. } = *info;
+    assert_eq!([total_bytes, allocated_bytes, active_bytes, requested_bytes], sums, "{info:?}");
 }
 
 impl Torch {

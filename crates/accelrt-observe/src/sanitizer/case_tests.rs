@@ -73,7 +73,10 @@ fn use_address(stream: &Stream, address: u64) {
 #[test]
 fn a_query_or_a_wait_that_ends_before_the_task_orders_nothing() {
     let _alone = crate::sanitizer::alone();
-    let ways: [fn(&World); 4] = [
+    let ways: [fn(&World); 7] = [
+        |world| assert!(world.buffer.wait_for_host_timeout(Duration::ZERO).is_err()),
+        |world| assert!(world.buffer.wait_for_host_unless(&mut || true).is_err()),
+        |world| assert!(world.streams[0].synchronize_unless(&mut || true).is_err()),
         |world| assert!(!world.streams[0].is_done()),
         |world| assert!(!world.streams[0].record_event().unwrap().is_done()),
         |world| assert!(world.streams[0].synchronize_timeout(Duration::ZERO).is_err()),
@@ -83,9 +86,14 @@ fn a_query_or_a_wait_that_ends_before_the_task_orders_nothing() {
         },
     ];
     for (number, way) in ways.into_iter().enumerate() {
-        let (open, opened) = mpsc::channel::<()>();
+        let ((enter, entered), (open, opened)) = (mpsc::channel(), mpsc::channel::<()>());
         let world = World::new(BYTES);
-        world.streams[0].enqueue(move || opened.recv().unwrap()).unwrap();
+        let gate = move || {
+            enter.send(()).unwrap();
+            opened.recv().unwrap();
+        };
+        world.streams[0].enqueue(gate).unwrap();
+        entered.recv().unwrap(); // else a wait would run the gate itself
         world.write(0);
         way(&world);
         world.write(1);
