@@ -24,7 +24,9 @@ fn free_apart(allocator: &CachingAllocator, stream: u64) -> Vec<Allocated> {
     let blocks = (0..80).map(|_| take(64 * KIB));
     let (apart, between): (Vec<_>, Vec<_>) =
         blocks.partition(|block| block.address() / (64 * KIB) as u64 % 2 == 1);
-    apart.into_iter().for_each(|block| allocator.free(block).unwrap());
+    for block in apart {
+        allocator.free(block).unwrap();
+    }
     allocator.caches.empty();
     between
 }
@@ -45,7 +47,9 @@ fn request_goes_on_without_a_second_search() {
             let rest = allocator.allocate_at_once(request, &home).expect_err("pages are missing");
             allocator.finish(*rest, &request, &home, interrupt).unwrap()
         });
-        between.into_iter().chain([block]).for_each(|block| allocator.free(block).unwrap());
+        for block in between.into_iter().chain([block]) {
+            allocator.free(block).unwrap();
+        }
         steps
     };
     let [whole, apart] = [false, true].map(count);
@@ -71,6 +75,8 @@ fn pages_of_an_abandoned_request_serve_others() {
     allocator.check_all();
     let block = allocator.allocate(request).unwrap();
     assert_eq!(reserved_bytes(), before, "pages have moved");
-    [block, kept].map(|block| allocator.free(block).unwrap());
+    for block in [block, kept] {
+        allocator.free(block).unwrap();
+    }
     allocator.check_all();
 }
