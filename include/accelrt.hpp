@@ -129,7 +129,16 @@ template <typename Callable> void drop(void *data) noexcept
 // A place in a stream, which streams and threads wait for.
 class Event : public detail::Owner<accelrt_event, detail::destroy_event> {
 public:
-    explicit Event(bool is_timed = false) : Owner(create(is_timed)) {}
+    // Owns a handle that a function of accelrt.h has returned.
+    explicit Event(accelrt_event *event) noexcept : Owner(event) {}
+
+    explicit Event() : Event(false) {}
+
+    // A template, so that no pointer becomes `true`.
+    template <typename Flag, typename = std::enable_if_t<std::is_same_v<Flag, bool>>>
+    explicit Event(Flag is_timed) : Owner(create(is_timed))
+    {
+    }
 
     // Everything before the latest record is done. Does not block.
     bool is_done() const

@@ -3,8 +3,10 @@
 //! `tests/order/failures.rs` has random programs of one thread; here are several threads.
 
 use std::sync::mpsc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use accelrt::internal::SynchronizeFuture;
 use accelrt::{Buffer, Completion, Error, FailureCause, Runtime, Stream, Transfer};
 
 use crate::gate::Gate;
@@ -192,4 +194,30 @@ fn cancel_outlasts_receipt_of_an_earlier_failure() {
             assert_eq!(journal.read(), ["behind the synchronise"]);
         });
     }
+}
+
+#[test]
+fn cancel_outlasts_a_synchronise_that_began_before_it() {
+    // Goal: a synchronise ends the cancel of tasks that it waits for, and of no later ones. Method:
+    // the fill and the cancel come while a future synchronises, whose task then fails.
+    finishes(|| {
+        let runtime = workers(1);
+        let (stream, journal) = (stream(&runtime), Journal::new());
+        let (give, given) = mpsc::channel();
+        stream.enqueue_deferred(move |completion| give.send(completion).unwrap()).unwrap();
+        let begun: Completion = given.recv().unwrap();
+        let mut synchronise = SynchronizeFuture::new(stream.core(), 0).unwrap();
+        let _fill = runtime.empty(8, CPU).unwrap().fill(1, &stream).unwrap();
+        stream.cancel().unwrap();
+        begun.finish(Err("broken".into()));
+        while !synchronise.is_done() {
+            std::thread::yield_now();
+        }
+        let Poll::Ready(raised) = synchronise.poll(Waker::noop()) else { panic!("it is done") };
+        assert!(stream_error(raised).to_string().contains("broken"));
+        journal.enqueue(&stream, "behind the cancel");
+        let error = stream_error(stream.synchronize());
+        assert!(matches!(error.failure(), FailureCause::StreamCancelled), "{error}");
+        assert!(journal.read().is_empty());
+    });
 }

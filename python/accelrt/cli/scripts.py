@@ -26,7 +26,7 @@ def as_main(script: Path, arguments: list[str]) -> Iterator[None]:
     """
     main, argv, path, folders = sys.modules["__main__"], sys.argv, sys.path, list(sys.path)
     sys.argv = [str(script), *arguments]
-    sys.path[:] = [str(script.parent), *folders[1:]]
+    sys.path[:] = [str(script.absolute().parent), *folders[1:]]
     try:
         yield
     finally:
@@ -75,7 +75,7 @@ def _execute(script: Path) -> None:
     code = _code_of(script)
     # Not by `runpy`, which fails after a script that has emptied `sys.argv`.
     module = types.ModuleType("__main__")
-    module.__dict__.update(__file__=str(script), __cached__=None, __builtins__=builtins)
+    module.__dict__.update(__file__=str(script.absolute()), __cached__=None, __builtins__=builtins)
     sys.modules["__main__"] = module
     exec(code, module.__dict__)  # noqa: S102  the user's own program
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from distributed.metrics import context_meter
 from distributed.utils import RateLimiterFilter
 
-from accelrt.dask.files import Files, FullError, SpilledFile, UnwritableError
+from accelrt.dask.files import Files, FullError, InUseError, SpilledFile, UnwritableError
 from accelrt.dask.frames import OnHost, for_file, is_unused
 from accelrt.dask.values import Move, StoredValue, ValueState, ValueTable
 
@@ -114,15 +114,16 @@ class Evictions:
                 return -1
             tried.add(stored)
             has_room = self._files.has_room(stored.min_file_bytes)
-            if not (has_room and is_unused(stored.host)):
+            if not (has_room and is_unused(stored.host, references=1)):
                 return None
             self._table.begin(move, stored, ValueState.WRITING)
             host, weight = stored.host, stored.weight
         self.note_moving(move)
         file, is_disk_bad = self.write(move, host, weight)
         with self._mutex:
-            if file is None:
+            if file is None or not is_unused(host, references=2):  # used since it was written
                 self._table.cancel(move)
+                file = None
                 if not is_disk_bad:
                     self._table.postpone(stored)
             else:
@@ -160,6 +161,8 @@ class Evictions:
         try:
             with self._metrics.counted():
                 move.left += [file := self._files.write(host, weight, is_pinned=is_pinned)]
+        except InUseError:
+            return None, False
         except UnwritableError as error:
             if not stored.is_reported:
                 stored.is_reported = True

@@ -24,14 +24,22 @@ from distributed.utils import nbytes
 
 import accelrt
 from accelrt._failures import text_of
+from accelrt.dask.frames import WRITING, Writing
 from accelrt.profiler import record_function
 
 if TYPE_CHECKING:
     from dask.typing import Key
 
 
+_PINNED_ALIGNMENT = 64
+
+
 class UnwritableError(Exception):
     """A value cannot be serialized at the moment; the disk is not the cause."""
+
+
+class InUseError(Exception):
+    """Work that is queued or has failed uses a buffer inside of a value."""
 
 
 class FullError(Exception):
@@ -50,6 +58,7 @@ class SpilledFile:
     path: str
     size: SpilledSize
     is_pinned: bool  # read into pinned memory, for the device or because the value was there
+    lead_bytes: int = 0  # in front of the value's memory
     is_read: bool = False
     is_dropped: bool = False  # while it was read: the reader removes it
     is_counted: bool = False  # in the sum of all files
@@ -73,14 +82,21 @@ class Files:
     def write(self, value: object, weight: int, *, is_pinned: bool) -> SpilledFile:
         """Write a value that has `weight` bytes in memory.
 
-        Raises `UnwritableError` if the value cannot be serialized, `FullError` if its file would
-        exceed the limit, and `OSError` if the write fails.
+        Raises `InUseError` if work uses a buffer inside of the value, `UnwritableError` if it
+        cannot be serialized, `FullError` if its file would exceed the limit, and `OSError` if the
+        write fails.
         """
+        token = WRITING.set(writing := Writing())
         try:
             frames = serialize_bytelist(value, compression=self._compression, on_error="raise")
         except Exception as error:
+            if writing.is_in_use:
+                raise InUseError from error
             raise UnwritableError(text_of(error)) from error
-        file = SpilledFile("", SpilledSize(weight, sum(map(nbytes, frames))), is_pinned)
+        finally:
+            WRITING.reset(token)
+        sizes = list(map(nbytes, frames))
+        file = SpilledFile("", SpilledSize(weight, sum(sizes)), is_pinned, sum(sizes[:-1]))
         try:
             self._reserve(file)
             file.path = self._write(frames, file.size.disk)
@@ -148,9 +164,14 @@ def _content(file: SpilledFile) -> Any:
     length = file.size.disk
     with Path(file.path).open("rb") as stream:
         if (found := os.fstat(stream.fileno()).st_size) == length:
-            content: Any = accelrt.empty_pinned(length) if file.is_pinned else bytearray(length)
+            if file.is_pinned:  # with the value's memory where pinned memory begins
+                unused_bytes = -file.lead_bytes % _PINNED_ALIGNMENT
+                pinned = accelrt.empty_pinned(unused_bytes + length)
+                content: Any = memoryview(pinned)[unused_bytes:]
+            else:
+                content = bytearray(length)
             found = stream.readinto(content)
     if found != length:
         message = f"{found} bytes were found of {length}"
         raise OSError(errno.EIO, message)
-    return memoryview(content) if file.is_pinned else content
+    return content

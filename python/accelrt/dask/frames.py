@@ -8,6 +8,7 @@ deserialises on threads of its own, on which no device is current.
 from __future__ import annotations
 
 import copyreg
+import sys
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -138,13 +139,34 @@ class InFile(OnHost):
 FORMS: dict[type, type[OnHost]] = {accelrt.Buffer: OnHost, accelrt.View: OnHost}
 
 
-def is_unused(value: Any) -> bool:
-    """Return whether a value of the host may go to a file.
+def is_unused(value: Any, references: int) -> bool:
+    """Return whether a value of the host may go to a file, apart from buffers inside of it.
 
-    Queued work may write to a buffer later, and others may write through its slices and views.
+    Queued work may write to a buffer later, and others may write through its slices and views, or
+    when they have read it: the caller has `references` references to it.
     """
-    form = FORMS.get(type(value))
-    return form is None or (form.work_state(value) == "done" and form.is_only_holder(value))
+    if (form := FORMS.get(type(value))) is None:
+        return True
+    is_read = sys.getrefcount(value) > references + 2  # of this function and of the count
+    return not is_read and form.work_state(value) == "done" and form.is_only_holder(value)
+
+
+@dataclass
+class Writing:
+    """The serialization of a value to a file, which must not wait for queued work."""
+
+    is_in_use: bool = False  # by queued or failed work, of a buffer inside of it
+
+
+WRITING: ContextVar[Writing | None] = ContextVar("WRITING", default=None)
+
+
+def _refuse_in_use(value: Value) -> None:
+    writing = WRITING.get()
+    if writing is not None and FORMS[type(value)].work_state(value) != "done":
+        writing.is_in_use = True
+        message = "queued or failed work uses a buffer inside of it"
+        raise BufferError(message)
 
 
 def for_file(value: Any) -> Any:
@@ -183,7 +205,10 @@ def _put(buffer: accelrt.Buffer, frames: _Frames) -> accelrt.Buffer:
 
 @dask_serialize.register((accelrt.Buffer, accelrt.View, OnHost))
 def _serialize(value: Value | OnHost) -> tuple[_Header, list[memoryview]]:
-    form = value if isinstance(value, OnHost) else OnHost.sending(value)
+    if not isinstance(value, OnHost):
+        _refuse_in_use(value)
+        value = OnHost.sending(value)
+    form = value
     return {"nbytes": form.pinned.nbytes, "layout": form.layout}, _frames(form.pinned)
 
 

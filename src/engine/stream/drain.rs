@@ -204,7 +204,7 @@ impl StreamCore {
         }
         let operation = entry.operation();
         if context.error.is_some() {
-            context.cancelled.get_or_insert(operation);
+            context.cancelled = Some((ticket, operation));
         } else {
             context.operation = operation;
             context.fail(FailureCause::StreamCancelled);

@@ -471,8 +471,9 @@ fn surplus(ranges: &mut [ErrorRange], phase: Phase) -> impl Iterator<Item = &mut
 
 /// How a task of the runtime ends the stream's error without a synchronise.
 pub(crate) enum FailureEnd {
-    /// Ends this error, if it is current or set aside, at a synchronise or through a handle.
-    Received { error: Arc<StreamFailure>, is_synchronise: bool },
+    /// Ends this error, if it is current or set aside. The ticket is that of the synchronise which
+    /// raises it; 0 through a handle.
+    Received { error: Arc<StreamFailure>, synchronized_to: u64 },
     /// Ends any error.
     SetAside,
 }

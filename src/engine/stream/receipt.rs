@@ -22,7 +22,7 @@ use crate::queue::{Class, Command};
 /// The task at which a received error ends.
 struct EndFailure {
     error: Arc<StreamFailure>,
-    is_synchronise: bool,
+    synchronized_to: u64,
 }
 
 impl Command<TaskContext> for EndFailure {
@@ -31,8 +31,8 @@ impl Command<TaskContext> for EndFailure {
 
     fn run(self, context: &mut TaskContext) {
         context.is_marker = true;
-        let Self { error, is_synchronise } = self;
-        context.effects().ended = Some(FailureEnd::Received { error, is_synchronise });
+        let Self { error, synchronized_to } = self;
+        context.effects().ended = Some(FailureEnd::Received { error, synchronized_to });
     }
 }
 
@@ -73,19 +73,19 @@ impl StreamCore {
         if !error.is_ended_by_receipt() || self.lifecycle.check().is_err() {
             return;
         }
-        self.enqueue_end(error, false);
+        self.enqueue_end(error, 0);
     }
 
-    /// Ends an error that a synchronise raises, for tasks that are enqueued later.
-    pub(super) fn end_synchronized(self: &Arc<Self>, error: &Arc<StreamFailure>) {
+    /// Ends an error that a synchronise with this ticket raises, for tasks that are enqueued later.
+    pub(super) fn end_synchronized(self: &Arc<Self>, error: &Arc<StreamFailure>, ticket: u64) {
         error.set_raised();
         if !error.is_permanent() && self.lifecycle.check().is_ok() {
-            self.enqueue_end(error, true);
+            self.enqueue_end(error, ticket);
         }
     }
 
-    fn enqueue_end(self: &Arc<Self>, error: &Arc<StreamFailure>, is_synchronise: bool) {
-        let task = EndFailure { error: Arc::clone(error), is_synchronise };
+    fn enqueue_end(self: &Arc<Self>, error: &Arc<StreamFailure>, synchronized_to: u64) {
+        let task = EndFailure { error: Arc::clone(error), synchronized_to };
         if let Some(ticket) =
             self.failures.end_once(error, || self.enqueue(task, Unscheduled).ticket)
         {
@@ -118,20 +118,24 @@ impl StreamCore {
         ticket: u64,
         context: &mut TaskContext,
     ) {
-        let (is_over, ends_cancel) = match ended {
-            FailureEnd::Received { error, is_synchronise } => {
-                (self.failures.end_received(error, ticket), *is_synchronise)
+        let (is_over, synchronized_to) = match ended {
+            FailureEnd::Received { error, synchronized_to } => {
+                (self.failures.end_received(error, ticket), *synchronized_to)
             }
             FailureEnd::SetAside => {
                 self.failures.reissue(ticket);
-                (context.error.as_ref().is_some_and(|error| !error.is_permanent()), true)
+                (context.error.as_ref().is_some_and(|error| !error.is_permanent()), ticket)
             }
         };
         if !is_over {
             return;
         }
         context.error = None;
-        let Some(operation) = context.cancelled.take().filter(|_| !ends_cancel) else { return };
+        // A synchronise ends a cancel of the tasks that it has waited for.
+        let cancelled = context.cancelled.take();
+        let Some((_, operation)) = cancelled.filter(|(last, _)| *last > synchronized_to) else {
+            return;
+        };
         // Tasks behind the receipt are cancelled as well, until a synchronise.
         context.operation = operation;
         context.fail(FailureCause::StreamCancelled);

@@ -270,7 +270,7 @@ impl StreamCore {
         let covering = self.failures.synchronize_at(issued_after, pending.ticket);
         let mut taken = self.take_after(issued_after, pending.ticket, cleared);
         if let Some(error) = covering {
-            self.end_synchronized(&error);
+            self.end_synchronized(&error, pending.ticket);
             if !taken.errors.iter().any(|other| Arc::ptr_eq(other, &error)) {
                 taken.errors.push(error);
             }

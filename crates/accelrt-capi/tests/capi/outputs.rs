@@ -277,10 +277,19 @@ fn outputs_are_unchanged_for_each_wrong_argument() {
 }
 
 #[test]
-fn cpp_buffer_of_zero_bytes_is_no_null_handle() {
-    let source = folder().join("no_bytes.cpp");
-    let text =
-        "#include <accelrt.hpp>\nint main() { return accelrt::Buffer(0).get() == nullptr; }\n";
+fn cpp_owners_take_what_their_arguments_say() {
+    let source = folder().join("owners.cpp");
+    let text = "#include <accelrt.hpp>
+        static_assert(!std::is_constructible_v<accelrt::Event, const char *>);
+        int main()
+        {
+            accelrt_event *handle = nullptr;
+            accelrt::check(accelrt_event_create(1, &handle));
+            accelrt::Event owner(handle), timed(true), plain;
+            bool owns = owner.get() == handle && timed.get() != plain.get();
+            return owns && accelrt::Buffer(0).get() != nullptr ? 0 : 1;
+        }
+        ";
     std::fs::write(&source, text).expect("the folder can be written");
-    run_program(&mut Command::new(program("no_bytes", &[], &[source])));
+    run_program(&mut Command::new(program("owners", &[], &[source])));
 }
