@@ -9,7 +9,7 @@ use crate::base::size::to_usize;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::memory::allocator::ids::{BlockId, SlabId};
-use crate::memory::allocator::piece::Piece;
+use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::slab::{HEAP_PAGE_BYTES as PAGE_BYTES, SizeClass};
 /// The entries of one table. Three tables cover addresses of 48 bits.
 const ENTRIES: usize = 1 << ENTRY_BITS;
@@ -65,18 +65,18 @@ impl Owner {
 
     /// Returns the piece that begins at an address of the page, and its bytes.
     #[inline]
-    pub(super) fn piece(self, address: usize) -> Option<(Piece, usize)> {
+    pub(super) fn piece(self, address: usize) -> Option<(BlockRef, usize)> {
         match self {
             Self::Slab { id, class, pages_before } => {
                 let offset = pages_before * PAGE_BYTES + address % PAGE_BYTES;
                 let (slot, rest) = (offset / class.bytes(), offset % class.bytes());
                 let slot =
                     u8::try_from(slot).ok().filter(|slot| u32::from(*slot) < class.slab_blocks());
-                Some((Piece::small(id, slot.filter(|_| rest == 0)?), class.bytes()))
+                Some((BlockRef::small(id, slot.filter(|_| rest == 0)?), class.bytes()))
             }
             Self::Large { id, pages } | Self::Spare { id, pages } => {
                 let begins = address.is_multiple_of(PAGE_BYTES);
-                begins.then_some((Piece::block(id), pages * PAGE_BYTES))
+                begins.then_some((BlockRef::block(id), pages * PAGE_BYTES))
             }
         }
     }
@@ -160,7 +160,7 @@ mod tests {
     //! the ends of the tables, slabs of every class.
 
     use super::*;
-    use crate::memory::allocator::piece::Part;
+    use crate::memory::allocator::block_ref::Part;
     use crate::memory::allocator::slab::CLASS_COUNT;
 
     #[test]

@@ -12,7 +12,7 @@
 //! | Anywhere | any heap that may serve the request | |
 //! | Helpers | private pools that help out | the same |
 //! | Oversize | | free blocks that are never split go back; then Grow |
-//! | Reclaim | one thread at a time gives back, waits, asks reclaimers and fails (`turn`) | the same |
+//! | Reclaim | one thread at a time gives back, waits, asks reclaimers and fails (`reclaim`) | the same |
 //!
 //! A caller that must not wait gets the [`Unfinished`] request at the first step that may, and goes
 //! on from there.
@@ -29,7 +29,7 @@ use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::page_work::PageWork;
 use crate::memory::allocator::pending::{ALL, LOOKS, LOOKS_BEFORE_GROWTH};
-use crate::memory::allocator::piece::Taken;
+use crate::memory::allocator::block_ref::BlockSelection;
 use crate::memory::allocator::plan::{NativePlan, Search};
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::request::{PoolId, Request};
@@ -69,7 +69,7 @@ pub(super) enum Step {
     /// Looks for free memory.
     Search(Search),
     /// Marks a piece that was found as handed out.
-    Take(Taken),
+    Take(BlockSelection),
     /// Empties the thread caches and completes pending frees, before the device is asked.
     Flush,
     /// Waits for another thread that moves pages, or has the turn.
@@ -508,7 +508,7 @@ impl CachingAllocator {
         mut state: MutexGuard<'_, AllocatorState>,
         inside: Option<&mut CacheGuard<'_>>,
         plan: &NativePlan<'_>,
-        taken: Taken,
+        taken: BlockSelection,
     ) -> Allocated {
         let caches = &self.caches;
         let (mut block, counted) = state.native.begin_piece(taken, plan);
@@ -526,7 +526,7 @@ impl CachingAllocator {
         block
     }
 
-    fn begin_use_of(&self, plan: &NativePlan<'_>, taken: Taken) -> Allocated {
+    fn begin_use_of(&self, plan: &NativePlan<'_>, taken: BlockSelection) -> Allocated {
         let mut inside = self.caches.enter_prepared();
         let state = self.lock_from(inside.as_mut());
         self.begin_use(state, inside.as_mut(), plan, taken)

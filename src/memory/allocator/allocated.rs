@@ -6,7 +6,7 @@ use std::fmt;
 use crate::base::device::Device;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
-use crate::memory::allocator::marks::{MARK_BITS, Mark, Tag};
+use crate::memory::allocator::live_table::{MARK_BITS, LiveEntry, Tag};
 use crate::memory::allocator::torch_blocks::{Block, BlockId};
 /// A block that was handed out: the right to its memory, and to free it once.
 ///
@@ -26,7 +26,7 @@ use crate::memory::allocator::torch_blocks::{Block, BlockId};
 /// # }
 /// ```
 #[derive(Debug, Default, PartialEq, Eq)]
-#[repr(C)] // so that no two words are copied as one: see `Single`
+#[repr(C)] // so that no two words are copied as one: see `CachedBlock`
 #[must_use = "a block that is dropped is leaked: its allocator frees it"]
 pub struct Allocated {
     address: u64,
@@ -44,7 +44,7 @@ pub struct Allocated {
 /// cycle each. A copy of two words takes seven, or twenty behind stores of single words.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Single {
+pub(super) struct CachedBlock {
     handle: Untagged,
     address: u64,
     busy_until: u64,
@@ -123,7 +123,7 @@ impl Allocated {
         self.handle
     }
 
-    pub(super) fn held(&self) -> Held {
+    pub(super) fn held(&self) -> HandleState {
         self.handle.held()
     }
 
@@ -163,13 +163,13 @@ impl Allocated {
 
     /// Returns a piece's own fields, in use up to the task `ticket`, with its untagged handle.
     #[inline(always)]
-    pub(super) fn single_until(&self, ticket: u64, handle: Untagged) -> Single {
+    pub(super) fn single_until(&self, ticket: u64, handle: Untagged) -> CachedBlock {
         let Self { address, busy_until, .. } = *self;
-        Single { handle, address, busy_until: busy_until.max(ticket) }
+        CachedBlock { handle, address, busy_until: busy_until.max(ticket) }
     }
 }
 
-impl Single {
+impl CachedBlock {
     /// Returns a free piece of a slab, in use up to a task of its stream.
     #[inline]
     pub(super) fn new(handle: Untagged, address: u64, busy_until: u64) -> Self {
@@ -227,10 +227,10 @@ pub(super) struct Handle(u64);
 pub(super) struct Untagged(u64);
 
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum HandleState {
     Nothing,
     Block(BlockId),
-    Piece,
+    Native,
 }
 
 /// The sign: set for allocations that threads do not cache.
@@ -247,7 +247,7 @@ impl Handle {
         Self(BLOCK | u64::from(id.number()))
     }
 
-    pub(super) fn of_mark(mark: Mark, tag: Tag) -> Self {
+    pub(super) fn of_mark(mark: LiveEntry, tag: Tag) -> Self {
         let handle = Self(mark.to_bits() | tag.0);
         if tag.is_some() { handle } else { handle.unkept() }
     }
@@ -255,13 +255,13 @@ impl Handle {
     /// The same handle of a piece, which no thread's fast path frees.
     pub(super) fn noted(self) -> Self {
         match self.held() {
-            Held::Piece => Self(self.0 | NOTED),
+            HandleState::Native => Self(self.0 | NOTED),
             _ => self,
         }
     }
 
     pub(super) fn is_noted(self) -> bool {
-        matches!(self.held(), Held::Piece) && self.0 & NOTED != 0
+        matches!(self.held(), HandleState::Native) && self.0 & NOTED != 0
     }
 
     /// The handle as it was before [`Self::noted`].
@@ -278,32 +278,32 @@ impl Handle {
         self.0 & UNKEPT != 0
     }
 
-    pub(super) fn held(self) -> Held {
+    pub(super) fn held(self) -> HandleState {
         match self {
-            Self(0) => Held::Nothing,
+            Self(0) => HandleState::Nothing,
             #[expect(clippy::cast_possible_truncation, reason = "as it was made")]
-            Self(bits) if bits & BLOCK == BLOCK => Held::Block(BlockId::from_number(bits as u32)),
-            Self(_) => Held::Piece,
+            Self(bits) if bits & BLOCK == BLOCK => HandleState::Block(BlockId::from_number(bits as u32)),
+            Self(_) => HandleState::Native,
         }
     }
 
     /// The mark of a piece; `None` for other handles.
-    pub(super) fn mark(self) -> Option<Mark> {
-        if !matches!(self.held(), Held::Piece) {
+    pub(super) fn mark(self) -> Option<LiveEntry> {
+        if !matches!(self.held(), HandleState::Native) {
             return None;
         }
         // SAFETY: a piece's handle was made of a mark.
-        unsafe { Mark::from_bits(self.0 & MARK) }
+        unsafe { LiveEntry::from_bits(self.0 & MARK) }
     }
 
     /// Returns the handle without the tag, and the mark, of a piece that threads may cache and
     /// whose allocator has `tag`, which is not [`Tag::NONE`]; `None` for all other handles.
     #[inline(always)]
-    pub(super) fn untagged(self, tag: Tag) -> Option<(Untagged, Mark)> {
+    pub(super) fn untagged(self, tag: Tag) -> Option<(Untagged, LiveEntry)> {
         let bits = self.0 ^ tag.0;
         // SAFETY: a handle with another tag, without one or with a flag leaves bits above a mark's;
         // a handle with this tag was made of a mark.
-        let mark = unsafe { Mark::from_bits(bits) }?;
+        let mark = unsafe { LiveEntry::from_bits(bits) }?;
         Some((Untagged(bits), mark))
     }
 }
@@ -315,7 +315,7 @@ impl Untagged {
     }
 
     /// For a piece of an allocator with a tag.
-    pub(super) fn of_mark(mark: Mark) -> Self {
+    pub(super) fn of_mark(mark: LiveEntry) -> Self {
         Self(mark.to_bits())
     }
 
@@ -336,9 +336,9 @@ impl Untagged {
     /// # Safety
     /// The handle is that of a piece.
     #[inline(always)]
-    pub(super) unsafe fn mark(self) -> Mark {
+    pub(super) unsafe fn mark(self) -> LiveEntry {
         // SAFETY: `Handle::untagged` made it of a mark's bits.
-        let mark = unsafe { Mark::from_bits(self.0) };
+        let mark = unsafe { LiveEntry::from_bits(self.0) };
         // SAFETY: such bits stand for a mark.
         unsafe { mark.unwrap_unchecked() }
     }
@@ -347,9 +347,9 @@ impl Untagged {
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.held() {
-            Held::Nothing => f.write_str("Nothing"),
-            Held::Block(id) => write!(f, "{id:?}"),
-            Held::Piece => write!(f, "Piece({:#x})", self.0 & MARK),
+            HandleState::Nothing => f.write_str("Nothing"),
+            HandleState::Block(id) => write!(f, "{id:?}"),
+            HandleState::Native => write!(f, "BlockRef({:#x})", self.0 & MARK),
         }
     }
 }

@@ -7,9 +7,9 @@
 use std::mem::MaybeUninit;
 use std::{hint, ptr};
 
-use crate::memory::allocator::allocated::{Allocated, Single};
-use crate::memory::allocator::cell::{Cell, Counted};
-use crate::memory::allocator::marks::Tag;
+use crate::memory::allocator::allocated::{Allocated, CachedBlock};
+use crate::memory::allocator::thread_counters::{ThreadCounters, BlockSize};
+use crate::memory::allocator::live_table::Tag;
 use crate::memory::allocator::plan::Sizes;
 use crate::memory::allocator::slab::MOST_SMALL_BYTES;
 use crate::memory::allocator::snapshot::PoolClass;
@@ -53,7 +53,7 @@ const REFUSAL: u16 = SWEEP_AFTER;
 /// pieces do not count, are bits of `open`; in each bin `count <= limit <= BIN_DEPTH`.
 #[derive(Debug)]
 pub(super) struct Bins {
-    cell: Cell,
+    cell: ThreadCounters,
     /// The tag of the allocator that owns the pieces.
     tag: Tag,
     claimed_bytes: u64,
@@ -93,7 +93,7 @@ struct Bin {
     refused: u32,
     /// The first entry is empty: a read at count 0 finds nothing. Those up to the count are
     /// written; the others take no memory before their first piece.
-    entries: [MaybeUninit<Single>; BIN_DEPTH + 1],
+    entries: [MaybeUninit<CachedBlock>; BIN_DEPTH + 1],
 }
 
 /// The bin's length in the lowest byte, and the take count above: one addition changes both.
@@ -183,7 +183,7 @@ impl Bin {
 
     /// The last freed piece, if the bin has the key and a piece.
     #[inline(always)]
-    fn top(&self, key: Key) -> Option<Single> {
+    fn top(&self, key: Key) -> Option<CachedBlock> {
         let count = self.pieces.count() as usize;
         // SAFETY: the count is at most the limit, which is never above the depth: `Bins::claim`
         // sets it.
@@ -195,7 +195,7 @@ impl Bin {
 
     /// Removes the top and marks it as in use.
     #[inline(always)]
-    fn pop(&mut self, top: Single, key: Key, requested_bytes: usize) {
+    fn pop(&mut self, top: CachedBlock, key: Key, requested_bytes: usize) {
         self.pieces = self.pieces.taken();
         // SAFETY: `Bin::top` has seen that it is a piece's.
         let mark = unsafe { top.handle().mark() };
@@ -204,7 +204,7 @@ impl Bin {
 
     /// Adds a piece below the limit.
     #[inline(always)]
-    fn push(&mut self, had: Use, single: Single) {
+    fn push(&mut self, had: Use, single: CachedBlock) {
         let count = had.count() as usize;
         // SAFETY: the caller has seen that the count is below the limit, which is never above
         // the depth: `Bins::claim` sets it.
@@ -224,13 +224,13 @@ impl Bin {
 
     /// Ends the claim of an empty bin, which is not open any more. Whether its next pieces count is
     /// found when they come.
-    fn close(&mut self, cell: &mut Cell) {
+    fn close(&mut self, cell: &mut ThreadCounters) {
         (self.limit, self.is_uncounted) = (0, false);
         self.tell_taken(cell);
     }
 
     /// Adds the take count to the cell, and resets it.
-    fn tell_taken(&mut self, cell: &mut Cell) {
+    fn tell_taken(&mut self, cell: &mut ThreadCounters) {
         let taken_count = self.pieces.taken_count();
         cell.note_taken(self.class, self.key.bytes, taken_count);
         if taken_count > 0 {
@@ -245,12 +245,12 @@ impl Bins {
     pub(super) fn new(tag: Tag) -> Self {
         let mut bins = Box::<[Bin]>::new_uninit_slice(BIN_COUNT);
         for bin in &mut bins {
-            bin.write(Bin::new()).entries[0].write(Single::none());
+            bin.write(Bin::new()).entries[0].write(CachedBlock::none());
         }
         // SAFETY: all of them are written.
         let bins = unsafe { bins.assume_init() };
         let by_hash = bins.try_into().unwrap_or_else(|_| unreachable!("it has as many"));
-        let (cell, claimed_bytes, open, since_sweep) = (Cell::default(), 0, 0, 0);
+        let (cell, claimed_bytes, open, since_sweep) = (ThreadCounters::default(), 0, 0, 0);
         let (has_uncounted, leaving) = (false, Vec::with_capacity(MOST_LEAVING));
         Self { cell, tag, claimed_bytes, open, since_sweep, has_uncounted, by_hash, leaving }
     }
@@ -260,7 +260,7 @@ impl Bins {
     pub(super) fn take(&mut self, key: Key, requested_bytes: usize) -> Option<Allocated> {
         let bin = &mut self.by_hash[key.bin()];
         let top = bin.top(key)?;
-        self.cell.begin_taken(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
+        self.cell.begin_taken(BlockSize { class: bin.class, bytes: key.bytes, requested_bytes });
         bin.pop(top, key, requested_bytes);
         // Reads the tag last, so that the handle is complete in its register.
         Some(top.of(top.handle().tagged(self.tag), key.bytes, key.stream))
@@ -278,7 +278,7 @@ impl Bins {
         }
         let Some((handle, mark)) = block.handle().untagged(self.tag) else { return false };
         let Some(requested_bytes) = mark.end(key.bytes) else { return false };
-        self.cell.end_in_force(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
+        self.cell.end_in_force(BlockSize { class: bin.class, bytes: key.bytes, requested_bytes });
         bin.push(had, block.single_until(ticket, handle));
         true
     }
@@ -304,7 +304,7 @@ impl Bins {
         let Some(requested_bytes) = mark.end(key.bytes) else { return false };
         bin.refused = key.digest();
         self.since_sweep += 1;
-        self.cell.end_passes(Counted { class, bytes: key.bytes, requested_bytes });
+        self.cell.end_passes(BlockSize { class, bytes: key.bytes, requested_bytes });
         let single = block.single_until(ticket, handle);
         self.leaving.push(single.of(handle.tagged(self.tag), key.bytes, key.stream));
         true
@@ -334,7 +334,7 @@ impl Bins {
     }
 
     /// Adds fresh pieces, as many as [`Self::make_room_for_stock`] made room for.
-    pub(super) fn put_stock(&mut self, key: Key, put_all: impl FnOnce(&mut dyn FnMut(Single))) {
+    pub(super) fn put_stock(&mut self, key: Key, put_all: impl FnOnce(&mut dyn FnMut(CachedBlock))) {
         let bin = &mut self.by_hash[key.bin()];
         put_all(&mut |single| {
             assert!(bin.key == key && bin.pieces.count() < bin.limit, "there is room for it");
@@ -396,7 +396,7 @@ impl Bins {
     /// The older half of a full bin, which is used also when its length is that of the last sweep.
     /// Those that were freed last stay: they are requested first.
     #[inline(always)]
-    pub(super) fn older_half(&mut self, key: Key) -> Option<&[Single; HALF_BIN]> {
+    pub(super) fn older_half(&mut self, key: Key) -> Option<&[CachedBlock; HALF_BIN]> {
         let bin = &mut self.by_hash[key.bin()];
         if bin.key != key || usize::from(bin.pieces.count()) < BIN_DEPTH {
             return None;
@@ -509,7 +509,7 @@ impl Bins {
     }
 
     /// The cell, with all take counts added.
-    pub(super) fn cell(&mut self) -> &mut Cell {
+    pub(super) fn cell(&mut self) -> &mut ThreadCounters {
         for number in self.open_bins() {
             self.by_hash[number].tell_taken(&mut self.cell);
         }
@@ -517,12 +517,12 @@ impl Bins {
     }
 
     /// Counts an allocation that missed the bins.
-    pub(super) fn count_begin(&mut self, counted: Counted) {
+    pub(super) fn count_begin(&mut self, counted: BlockSize) {
         self.cell.begin(counted);
     }
 
     /// Counts a free that the bins do not keep.
-    pub(super) fn count_end(&mut self, counted: Counted) {
+    pub(super) fn count_end(&mut self, counted: BlockSize) {
         self.cell.end(counted);
     }
 

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use crate::base::size::{KIB, MIB};
 use crate::memory::allocator::allocated::{Allocated, Handle};
 use crate::memory::allocator::bins::{Bins, Bound, Key};
-use crate::memory::allocator::cell::{Counted, Quantity};
+use crate::memory::allocator::thread_counters::{BlockSize, Quantity};
 use crate::memory::allocator::ids::BlockId;
-use crate::memory::allocator::marks::Marks;
-use crate::memory::allocator::piece::Piece;
+use crate::memory::allocator::live_table::LiveTable;
+use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::numbers::Numbers;
 use crate::seed::seed;
@@ -21,7 +21,7 @@ const ROUNDS: usize = 40_000;
 
 struct Thread {
     kept: Bins,
-    live: Marks,
+    live: LiveTable,
     /// What is kept, by key: the addresses, the last one on top.
     inside: HashMap<(u64, usize), Vec<u64>>,
     inside_bytes: usize,
@@ -30,19 +30,19 @@ struct Thread {
 }
 
 /// Pieces of some sizes for some streams, each with an address of its own.
-fn pieces(live: &Marks) -> Vec<Allocated> {
+fn pieces(live: &LiveTable) -> Vec<Allocated> {
     let sizes = [512, 1024, 8 * KIB, 64 * KIB, 300 * KIB, MIB, 3 * MIB, 40 * MIB];
     let piece = |number: u32| {
         let bytes = sizes[number as usize % sizes.len()];
-        let piece = Piece::block(BlockId::from_number(number));
+        let piece = BlockRef::block(BlockId::from_number(number));
         let handle = Handle::of_mark(live.mark_of(piece), live.tag());
         Allocated::of_piece(handle, u64::from(number) << 32, bytes, 0, u64::from(number / 8 % 3))
     };
     (1..=PIECES).map(piece).collect()
 }
 
-fn piece(live: &Marks, number: u32, bytes: usize) -> Allocated {
-    let mark = live.mark_of(Piece::block(BlockId::from_number(number)));
+fn piece(live: &LiveTable, number: u32, bytes: usize) -> Allocated {
+    let mark = live.mark_of(BlockRef::block(BlockId::from_number(number)));
     let handle = Handle::of_mark(mark, live.tag());
     Allocated::of_piece(handle, u64::from(number) << 32, bytes, 0, 0)
 }
@@ -53,7 +53,7 @@ fn class(bytes: usize) -> PoolClass {
 
 impl Thread {
     fn new() -> Self {
-        let live = Marks::default();
+        let live = LiveTable::default();
         let kept = Bins::new(live.tag());
         let uncounted_from_bytes = usize::MAX;
         Self { kept, live, inside: HashMap::new(), inside_bytes: 0, uncounted_from_bytes }
@@ -79,7 +79,7 @@ impl Thread {
             kept.make_room(key, class(bytes), bound, &mut |piece| out.push(piece));
             let mark = block.handle().mark().expect("a piece");
             let requested_bytes = mark.end(bytes).expect("a piece in use");
-            kept.count_end(Counted { class: class(bytes), bytes, requested_bytes });
+            kept.count_end(BlockSize { class: class(bytes), bytes, requested_bytes });
             is_kept = kept.stock(&block, 7);
         }
         for piece in &out {
@@ -112,7 +112,7 @@ impl Thread {
     fn allocate_piece(&mut self, block: &Allocated) {
         let bytes = block.bytes();
         block.handle().mark().expect("a piece").begin(bytes, bytes);
-        self.kept.count_begin(Counted { class: class(bytes), bytes, requested_bytes: bytes });
+        self.kept.count_begin(BlockSize { class: class(bytes), bytes, requested_bytes: bytes });
     }
 
     /// Everything that is kept, handed out again by its heap.

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 use crate::base::table::{Record, Records};
-use crate::memory::allocator::free_blocks::Listing;
+use crate::memory::allocator::free_blocks::FreeList;
 use crate::memory::allocator::ids::{AreaId, BlockId, BlockKey, FreeId, SlabId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -46,13 +46,13 @@ impl Block {
 
     /// Returns the index for a free block with these neighbours, and the units to list it by.
     #[inline(always)]
-    pub(super) fn listing(&self, [previous, next]: [&Self; 2]) -> (Listing, u32) {
+    pub(super) fn listing(&self, [previous, next]: [&Self; 2]) -> (FreeList, u32) {
         if self.state == State::Bare {
             let free_units = |block: &Self| block.units * u32::from(block.state == State::Free);
-            return (Listing::Bare, self.units + free_units(previous) + free_units(next));
+            return (FreeList::Unmapped, self.units + free_units(previous) + free_units(next));
         }
         let is_open = [previous.state, next.state].contains(&State::Bare);
-        (if is_open { Listing::Open } else { Listing::Closed }, self.units)
+        (if is_open { FreeList::NextToGap } else { FreeList::Mapped }, self.units)
     }
 
     pub(super) fn end(&self) -> u32 {
@@ -112,7 +112,7 @@ impl Blocks {
         self.remove(id);
     }
 
-    /// Splits `units` off a block, at its end or its beginning, and returns them as a block in use.
+    /// InactiveSplits `units` off a block, at its end or its beginning, and returns them as a block in use.
     #[inline(always)]
     pub(super) fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
         let whole = self[id];
@@ -180,7 +180,7 @@ impl Blocks {
     }
 
     /// Returns the index for a free block, and the units to list it by.
-    pub(super) fn listing_of(&self, block: &Block) -> (Listing, u32) {
+    pub(super) fn listing_of(&self, block: &Block) -> (FreeList, u32) {
         block.listing(self.beside(block))
     }
 

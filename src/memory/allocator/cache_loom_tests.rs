@@ -8,10 +8,10 @@ use crate::base::sync::models::{EVERY, model_without_fences};
 use crate::base::sync::{LockRank, Mutex, yield_now};
 use crate::memory::allocator::allocated::{Allocated, Handle};
 use crate::memory::allocator::bins::{Bins, Bound, Key};
-use crate::memory::allocator::cell::{Counted, Quantity};
+use crate::memory::allocator::thread_counters::{BlockSize, Quantity};
 use crate::memory::allocator::ids::BlockId;
-use crate::memory::allocator::marks::{Marks, Tag};
-use crate::memory::allocator::piece::Piece;
+use crate::memory::allocator::live_table::{LiveTable, Tag};
+use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::thread_cache::{Claims, ID_STEP, Owner, ThreadCache, claim};
 
@@ -19,7 +19,7 @@ use crate::memory::allocator::thread_cache::{Claims, ID_STEP, Owner, ThreadCache
 const ID: u64 = ID_STEP;
 const BYTES: usize = 512;
 const KEY: Key = Key { stream: 0, bytes: BYTES };
-const COUNTED: Counted = Counted { class: PoolClass::Small, bytes: BYTES, requested_bytes: BYTES };
+const COUNTED: BlockSize = BlockSize { class: PoolClass::Small, bytes: BYTES, requested_bytes: BYTES };
 const NO_BOUND: Bound = Bound { most_bytes: u64::MAX, is_counted: true };
 
 fn current(kept: &mut Bins) -> i64 {
@@ -62,13 +62,13 @@ fn loom_the_thread_and_a_claimer_are_never_inside_at_once() {
 #[test]
 fn loom_a_piece_is_the_threads_or_the_claimers() {
     model_without_fences(EVERY, || {
-        let live = Arc::new(Marks::default());
+        let live = Arc::new(LiveTable::default());
         let owner = Owner::new(ID, Tag::TEST);
         let cache = Arc::clone(owner.cache());
         let thread = thread::spawn(move || {
-            let mark = live.mark_of(Piece::block(BlockId::from_number(1)));
+            let mark = live.mark_of(BlockRef::block(BlockId::from_number(1)));
             let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
-            let put = |inside: super::thread_cache::Inside<'_>| {
+            let put = |inside: super::thread_cache::OwnerGuard<'_>| {
                 inside.bins.make_room(KEY, PoolClass::Small, NO_BOUND, &mut |_| ());
                 inside.bins.stock(&block, 0)
             };
@@ -92,12 +92,12 @@ fn loom_a_piece_is_the_threads_or_the_claimers() {
 #[test]
 fn loom_a_cache_that_is_closed_has_nothing() {
     model_without_fences(EVERY, || {
-        let live = Arc::new(Marks::default());
+        let live = Arc::new(LiveTable::default());
         let owner = Owner::new(ID, Tag::TEST);
         owner.enter(ID).expect("nobody has claimed it").open();
         let cache = Arc::clone(owner.cache());
         let thread = thread::spawn(move || {
-            let mark = live.mark_of(Piece::block(BlockId::from_number(1)));
+            let mark = live.mark_of(BlockRef::block(BlockId::from_number(1)));
             let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
             let open = owner.enter(ID).filter(|inside| !inside.is_closed());
             open.is_some_and(|inside| {
@@ -124,12 +124,12 @@ fn loom_a_cache_that_is_closed_has_nothing() {
 #[test]
 fn loom_a_cache_that_was_opened_is_seen_behind_the_lock() {
     model_without_fences(EVERY, || {
-        let live = Arc::new(Marks::default());
+        let live = Arc::new(LiveTable::default());
         let lock = Arc::new(Mutex::new(LockRank::Allocator, false));
         let owner = Owner::new(ID, Tag::TEST);
         let (cache, theirs) = (Arc::clone(owner.cache()), Arc::clone(&lock));
         let thread = thread::spawn(move || {
-            let mark = live.mark_of(Piece::block(BlockId::from_number(1)));
+            let mark = live.mark_of(BlockRef::block(BlockId::from_number(1)));
             let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
             let Some(mut inside) = owner.enter(ID) else { return false };
             {

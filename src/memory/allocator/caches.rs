@@ -15,16 +15,16 @@ use crate::base::{asymmetric, fork};
 use crate::memory::allocator::addresses::Addresses;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::bins::{Bins, Bound, Key};
-use crate::memory::allocator::cell::{Cell, Counted};
+use crate::memory::allocator::thread_counters::{ThreadCounters, BlockSize};
 use crate::memory::allocator::core::{Native, Returns};
 use crate::memory::allocator::ledger::Ledger;
-use crate::memory::allocator::marks::Marks;
+use crate::memory::allocator::live_table::LiveTable;
 use crate::memory::allocator::plan::{NativePlan, Sizes};
 use crate::memory::allocator::request::{PoolId, Request};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::Statistics;
 use crate::memory::allocator::thread_cache::{
-    CacheGuard, Claimed, Claims, ID_STEP, LAST_USED, LastUsed, Owner, ThreadCache, claim,
+    CacheGuard, RemoteGuard, Claims, ID_STEP, LAST_USED, LastUsed, Owner, ThreadCache, claim,
 };
 /// The most bytes that all thread caches together keep, apart from the last piece of each size.
 const MOST_CACHED_BYTES: u64 = 256 * MIB as u64;
@@ -55,7 +55,7 @@ pub(super) struct Caches {
     /// The bound of each thread's cache.
     most_bytes: AtomicU64,
     pub(super) sizes: Sizes,
-    pub(super) live: Arc<Marks>,
+    pub(super) live: Arc<LiveTable>,
     pub(super) addresses: Option<Arc<Addresses>>,
     pub(super) state: Arc<Mutex<AllocatorState>>,
     thread_count: AtomicUsize,
@@ -72,7 +72,7 @@ pub(super) struct Caches {
 pub(super) struct Threads {
     pub(super) caches: Vec<Arc<ThreadCache>>,
     /// Counts of threads without a cache, and of caches that were retired.
-    pub(super) shared: Cell,
+    pub(super) shared: ThreadCounters,
     /// The sums at the last reset, which reports subtract.
     pub(super) at_reset: Statistics,
 }
@@ -182,7 +182,7 @@ impl Caches {
         self: &Arc<Self>,
         block: &Allocated,
         ticket: u64,
-        counted: Counted,
+        counted: BlockSize,
         may_keep: bool,
     ) -> bool {
         self.end_use_inside(self.enter_prepared(), block, ticket, counted, may_keep)
@@ -195,7 +195,7 @@ impl Caches {
         inside: Option<CacheGuard<'_>>,
         block: &Allocated,
         ticket: u64,
-        counted: Counted,
+        counted: BlockSize,
         may_keep: bool,
     ) -> bool {
         let Some(mut inside) = inside else {
@@ -388,7 +388,7 @@ impl Caches {
     /// Calls `with` while all threads are kept out of their caches. Sleeps as [`Caches::empty`].
     pub(super) fn with_all<T>(
         &self,
-        with: impl FnOnce(&mut Threads, &mut [Claimed<'_>]) -> T,
+        with: impl FnOnce(&mut Threads, &mut [RemoteGuard<'_>]) -> T,
     ) -> T {
         assert_no_lock_held();
         let mut duration = FIRST_SLEEP;

@@ -23,8 +23,8 @@ use crate::memory::allocator::core::Native;
 use crate::memory::allocator::host::{HostStatistics, Meter};
 use crate::memory::allocator::ledger::{Ledger, Purpose};
 #[cfg(not(loom))]
-use crate::memory::allocator::marks::Mark;
-use crate::memory::allocator::pending::{ALL, Wanted};
+use crate::memory::allocator::live_table::LiveEntry;
+use crate::memory::allocator::pending::{ALL, WaitTarget};
 use crate::memory::allocator::recorder::Recorded;
 #[cfg(not(loom))]
 use crate::memory::allocator::request::Request;
@@ -234,7 +234,7 @@ impl CachingAllocator {
     pub fn is_idle(&self) -> bool {
         self.caches.empty();
         self.poll_waited_for(ALL);
-        self.holders(Wanted::Back).is_empty()
+        self.holders(WaitTarget::Back).is_empty()
     }
 
     /// Completes the frees that wait for streams of a device that the host has synchronised with.
@@ -400,7 +400,7 @@ impl CachingAllocator {
     pub fn give(&self, bytes: usize) -> Option<usize> {
         let block = self.allocate(Request::new(bytes.max(1), 0)).ok()?;
         let address = to_usize(block.address());
-        if let Some(Mark::Block(_)) = block.handle().mark() {
+        if let Some(LiveEntry::Block(_)) = block.handle().mark() {
             self.addresses().begin(address);
         }
         Some(address)

@@ -15,23 +15,23 @@ use std::sync::Arc;
 use crate::base::size::to_usize;
 use crate::engine::frontier::Frontier;
 use crate::memory::allocator::addresses::Addresses;
-use crate::memory::allocator::allocated::{Allocated, Single, Untagged};
-use crate::memory::allocator::amounts::{Amounts, Splits};
+use crate::memory::allocator::allocated::{Allocated, CachedBlock, Untagged};
+use crate::memory::allocator::pool_counters::{PoolCounters, InactiveSplits};
 use crate::memory::allocator::area::Areas;
 use crate::memory::allocator::block::{Blocks, State};
-use crate::memory::allocator::cell::Counted;
+use crate::memory::allocator::thread_counters::BlockSize;
 use crate::memory::allocator::free_blocks::FreeBlocks;
 use crate::memory::allocator::heap::{Heap, Heaps, Owner};
 use crate::memory::allocator::ids::{BlockId, HeapId, Kind, SlabId};
-use crate::memory::allocator::marks::Marks;
+use crate::memory::allocator::live_table::LiveTable;
 use crate::memory::allocator::page_work::PageLists;
-use crate::memory::allocator::piece::{Part, Piece};
-use crate::memory::allocator::plan::{NativePlan, Sizes, Want};
+use crate::memory::allocator::block_ref::{Part, BlockRef};
+use crate::memory::allocator::plan::{NativePlan, Sizes, BlockRequest};
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::request::{KnownStream, PoolId};
 use crate::memory::allocator::slab::{Granularity, SizeClass, Slab, Slabs};
 use crate::memory::allocator::stats::PooledStat;
-use crate::memory::allocator::thread_cache::Batches;
+use crate::memory::allocator::thread_cache::TransferCache;
 /// The native policy's state for one allocator, guarded by the allocator's lock.
 #[derive(Debug)]
 pub(super) struct Native {
@@ -41,20 +41,20 @@ pub(super) struct Native {
     pub(super) heaps: Heaps,
     pub(super) slabs: Slabs,
     pub(super) free: FreeBlocks,
-    pub(super) live: Arc<Marks>,
+    pub(super) live: Arc<LiveTable>,
     /// The page map of the host heap; `None` for other allocators.
     pub(super) addresses: Option<Arc<Addresses>>,
     /// What threads left to other threads.
-    pub(super) batches: Batches,
-    pub(crate) awaiting: BTreeMap<Piece, Awaiting>,
+    pub(super) batches: TransferCache,
+    pub(crate) awaiting: BTreeMap<BlockRef, Awaiting>,
     /// Pieces in use, cached or pending free, without requested bytes. The peaks come from here
     /// when several threads have allocated, because no thread's counters see the whole; they are
     /// too high by the cached pieces at most.
-    pub(crate) out: Amounts<2>,
-    pub(crate) awaiting_sums: Amounts<3>,
+    pub(crate) out: PoolCounters<2>,
+    pub(crate) awaiting_sums: PoolCounters<3>,
     /// The number of pieces that the heaps took back.
     pub(crate) frees: u64,
-    pub(crate) splits: Splits,
+    pub(crate) splits: InactiveSplits,
     /// Bytes of pieces that count in another pool than their arena, by the pool they count in.
     pub(crate) lent: PooledStat,
     /// The peak of bytes and the number of threads that the bound of the caches was set for.
@@ -72,7 +72,7 @@ pub(super) struct Native {
 /// A pending free of a piece.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Awaiting {
-    pub(super) counted: Counted,
+    pub(super) counted: BlockSize,
     /// The last task of the heap's stream that uses the piece, as the heap counts it.
     pub(super) busy_until: u64,
 }
@@ -101,11 +101,11 @@ impl Native {
             slabs: Slabs::default(),
             free: FreeBlocks::default(),
             live: Arc::default(),
-            batches: Batches::default(),
+            batches: TransferCache::default(),
             awaiting: BTreeMap::new(),
-            out: Amounts::default(),
-            awaiting_sums: Amounts::default(),
-            splits: Splits::default(),
+            out: PoolCounters::default(),
+            awaiting_sums: PoolCounters::default(),
+            splits: InactiveSplits::default(),
             frees: 0,
             lent: PooledStat::default(),
             caches_bound_for: (0, 0),
@@ -117,12 +117,12 @@ impl Native {
     }
 
     /// Returns the block that `plan` needs: its own, or that of a new slab.
-    pub(super) fn want(&mut self, plan: &NativePlan) -> Want {
+    pub(super) fn want(&mut self, plan: &NativePlan) -> BlockRequest {
         plan.want_of(self.heaps.of(plan.owner))
     }
 
     /// Takes the first free block of a slab that has one.
-    pub(super) fn take_of_slab(&mut self, id: SlabId) -> Piece {
+    pub(super) fn take_of_slab(&mut self, id: SlabId) -> BlockRef {
         let slab = &mut self.slabs[id];
         let free_before = slab.free;
         let slot = slab.take_first();
@@ -131,7 +131,7 @@ impl Native {
             let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
             self.slabs.unlink(id, first);
         }
-        Piece::small(id, slot)
+        BlockRef::small(id, slot)
     }
 
     /// Takes at most `count` free small blocks from the heap's slabs, for a thread cache.
@@ -140,7 +140,7 @@ impl Native {
         heap: HeapId,
         class: SizeClass,
         count: usize,
-        mut put: impl FnMut(Single),
+        mut put: impl FnMut(CachedBlock),
     ) {
         let Heap { earlier_tasks, .. } = self.heaps[heap];
         let bytes = class.bytes();
@@ -155,7 +155,7 @@ impl Native {
             while left > 0 && slab.free != 0 {
                 let slot = slab.take_first();
                 let handle = Untagged::of_mark(marks.of(slot));
-                put(Single::new(handle, slab.address_of(slot), busy_until));
+                put(CachedBlock::new(handle, slab.address_of(slot), busy_until));
                 left -= 1;
             }
             self.splits.count(SLABS.class(), slab.change_since(free_before));
@@ -234,7 +234,7 @@ impl Native {
         if self.addresses.is_some() {
             self.forget_address(id);
         }
-        debug_assert_eq!(self.extent(Piece::block(id)).bytes, bytes);
+        debug_assert_eq!(self.extent(BlockRef::block(id)).bytes, bytes);
         let class = Sizes::class(bytes);
         if self.release_block(id, busy_until) != class {
             self.lent.of_mut(class).decrease(bytes as u64);
@@ -303,7 +303,7 @@ impl Native {
     }
 
     #[inline(always)]
-    pub(super) fn extent(&self, piece: Piece) -> Extent {
+    pub(super) fn extent(&self, piece: BlockRef) -> Extent {
         match piece.part() {
             Part::Block(id) => {
                 let block = &self.blocks[id];
@@ -322,7 +322,7 @@ impl Native {
     }
 
     /// Where a piece is, and of which heap.
-    pub(super) fn place_of(&self, piece: Piece) -> Place {
+    pub(super) fn place_of(&self, piece: BlockRef) -> Place {
         let Extent { address, bytes, heap, .. } = self.extent(piece);
         let Owner { stream, pool } = self.heaps[heap].owner;
         Place { address, bytes, stream, pool }
@@ -337,14 +337,14 @@ impl Native {
     }
 
     /// Returns the piece at the address: a block that is not free, or any small block, free or not.
-    pub(super) fn piece_at(&self, address: u64) -> Option<Piece> {
+    pub(super) fn piece_at(&self, address: u64) -> Option<BlockRef> {
         let area = &self.areas[self.areas.containing(address)?];
         let id = area.block_at(address, &self.blocks);
         let block = &self.blocks[id];
         match (block.state, block.slab()) {
             (State::Free | State::Bare, _) => None,
-            (_, Some(slab)) => Some(Piece::small(slab, self.slabs[slab].slot_at(address)?)),
-            _ => Some(Piece::block(id)),
+            (_, Some(slab)) => Some(BlockRef::small(slab, self.slabs[slab].slot_at(address)?)),
+            _ => Some(BlockRef::block(id)),
         }
     }
 

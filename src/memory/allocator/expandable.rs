@@ -19,7 +19,7 @@ use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::segments::none_if_short;
-use crate::memory::allocator::source::{Departing, DevicePages, Part, try_each};
+use crate::memory::allocator::source::{ReleaseBatch, DevicePages, Part, try_each};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::torch::{Plan, Torch};
 use crate::memory::allocator::torch_blocks::{Block, BlockId, Owner, Pages, Segment, State};
@@ -298,12 +298,12 @@ impl Torch {
         self.indices.of_mut(pool, class).insert_unmapped(stream, id, &self.blocks[id]);
     }
 
-    /// Splits the whole pages off a free block, and takes their handles. `None` if it has none.
+    /// InactiveSplits the whole pages off a free block, and takes their handles. `None` if it has none.
     pub(super) fn begin_unmap(
         &mut self,
         ledger: &mut Ledger,
         mut id: BlockId,
-    ) -> Option<Departing> {
+    ) -> Option<ReleaseBatch> {
         let block = &self.blocks[id];
         let segment = &self.segments[block.segment];
         let page_bytes = segment.pages.as_ref()?.page_bytes;
@@ -332,7 +332,7 @@ impl Torch {
         let place = Place { address: begin, bytes, stream, pool };
         ledger.recorder.note_moved(MemoryAction::PagesUnmapped, &place);
         let departing = ledger.leave(Part::Pages(handles), &[(class, bytes)]);
-        Some(Departing { block: Some(id), ..departing })
+        Some(ReleaseBatch { block: Some(id), ..departing })
     }
 
     /// Indexes unmapped addresses. Returns the segment's range when it has no page left.

@@ -15,12 +15,12 @@ use crate::memory::allocator::heap::Heap;
 use crate::memory::allocator::ids::{HeapId, Kind, SlabId};
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::page_work::IdlePage;
-use crate::memory::allocator::piece::{Piece, Taken};
+use crate::memory::allocator::block_ref::{BlockRef, BlockSelection};
 use crate::memory::allocator::plan::{Cost, Found, NativePlan, Search};
 use crate::memory::allocator::request::{PoolId, Request};
 use crate::memory::allocator::slab::{CLASS_COUNT, SizeClass};
 #[derive(Clone, Copy, Debug)]
-enum Room {
+enum FitCandidate {
     /// A slab with a free small block.
     Slab(SlabId),
     Place(Found),
@@ -60,18 +60,18 @@ impl Native {
             return Step::Helpers;
         };
         let piece = match room {
-            Room::Slab(slab) => self.take_of_slab(slab),
-            Room::Place(found) if found.cost.missing == 0 => {
+            FitCandidate::Slab(slab) => self.take_of_slab(slab),
+            FitCandidate::Place(found) if found.cost.missing == 0 => {
                 let kind = self.areas[self.blocks[found.id].area].kind;
                 let block = self.carve(&found, kind);
                 self.finish(block, &plan.whole())
             }
-            Room::Place(_) if !self.may_move_pages(ledger) => return Step::AwaitPages(search),
-            Room::Place(found) => return self.begin_page_work(ledger, &found, search),
+            FitCandidate::Place(_) if !self.may_move_pages(ledger) => return Step::AwaitPages(search),
+            FitCandidate::Place(found) => return self.begin_page_work(ledger, &found, search),
         };
         let owner = self.heaps[self.heap_of(piece.part())].owner;
         ledger.statistics.num_frontier_reuses += u64::from(owner.stream != plan.owner.stream);
-        Step::Take(Taken::other(piece))
+        Step::Take(BlockSelection::other(piece))
     }
 
     /// Returns the heaps that may serve a request: its own, then others of its pool, then those of
@@ -147,7 +147,7 @@ impl Native {
         left_bytes: usize,
         uses: Uses<'a>,
         search: Search,
-    ) -> Rooms<'a> {
+    ) -> FitIndex<'a> {
         let heaps = self.heaps_for(ledger, plan, search);
         let pool = |heap: &HeapId| self.heaps[*heap].owner.pool;
         // The heaps of one pool are adjacent.
@@ -156,7 +156,7 @@ impl Native {
             let movable = self.count_movable(ledger, pool(&heaps[0]), uses);
             heaps.iter().map(move |heap| (*heap, movable))
         });
-        Rooms {
+        FitIndex {
             native: self,
             heaps: counted.collect(),
             own_movable: self.count_movable(ledger, plan.owner.pool, uses),
@@ -173,7 +173,7 @@ struct Place {
 }
 
 /// The free memory that may serve requests of one owner, collected once for several questions.
-struct Rooms<'a> {
+struct FitIndex<'a> {
     native: &'a Native,
     /// Each heap, and the number of pages that could move there.
     heaps: Vec<(HeapId, usize)>,
@@ -183,7 +183,7 @@ struct Rooms<'a> {
     uses: Uses<'a>,
 }
 
-impl Rooms<'_> {
+impl FitIndex<'_> {
     /// True when the request could be served. `places` are the largest places of its owner.
     fn hold(&self, plan: &NativePlan, places: &[Place]) -> bool {
         let native = self.native;
@@ -239,9 +239,9 @@ impl Rooms<'_> {
     }
 
     /// Returns the room that takes the fewest pages from the device, and their number.
-    fn best(&self, plan: &NativePlan, search: Search) -> Option<(Room, usize)> {
+    fn best(&self, plan: &NativePlan, search: Search) -> Option<(FitCandidate, usize)> {
         if let Some(slab) = self.slab(plan) {
-            return Some((Room::Slab(slab), 0));
+            return Some((FitCandidate::Slab(slab), 0));
         }
         let native = self.native;
         let mut best: Option<(usize, Cost, Found)> = None;
@@ -257,7 +257,7 @@ impl Rooms<'_> {
                 }
             }
         }
-        best.map(|(fresh, _, found)| (Room::Place(found), fresh))
+        best.map(|(fresh, _, found)| (FitCandidate::Place(found), fresh))
     }
 }
 
@@ -292,7 +292,7 @@ impl Native {
         plan: &NativePlan,
         found: &Found,
         search: Search,
-    ) -> Option<Piece> {
+    ) -> Option<BlockRef> {
         let (heap, other) = (self.heap_of_block(found.id), plan.kind.other());
         if plan.bytes < self.sizes.page_bytes
             || plan.class.is_some()
@@ -313,7 +313,7 @@ impl Native {
         ledger: &mut Ledger,
         plan: &NativePlan,
         found: &Found,
-    ) -> Piece {
+    ) -> BlockRef {
         let block = self.carve(found, plan.kind);
         ledger.statistics.num_frontier_reuses += 1;
         self.finish(block, plan)
@@ -326,7 +326,7 @@ impl Native {
         &mut self,
         ledger: &mut Ledger,
         plan: &NativePlan,
-    ) -> Option<Piece> {
+    ) -> Option<BlockRef> {
         if plan.class.is_some() {
             return None;
         }

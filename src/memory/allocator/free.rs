@@ -7,12 +7,12 @@ use crate::base::fork;
 use crate::base::sync::MutexGuard;
 use crate::engine::log::context::AllocationContext;
 use crate::engine::log::record::MemoryAction;
-use crate::memory::allocator::allocated::{Allocated, ForeignBlock, Held};
+use crate::memory::allocator::allocated::{Allocated, ForeignBlock, HandleState};
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::cell::Counted;
-use crate::memory::allocator::marks::Mark;
+use crate::memory::allocator::thread_counters::BlockSize;
+use crate::memory::allocator::live_table::LiveEntry;
 use crate::memory::allocator::pending::UsePoint;
-use crate::memory::allocator::piece::Piece;
+use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::plan::Sizes;
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::request::PoolId;
@@ -64,9 +64,9 @@ impl CachingAllocator {
             return Ok(()); // the parent has it
         }
         let is_freed = match block.held() {
-            Held::Nothing => true,
-            Held::Piece => self.free_native(&block, home, others),
-            Held::Block(id) => {
+            HandleState::Nothing => true,
+            HandleState::Native => self.free_native(&block, home, others),
+            HandleState::Block(id) => {
                 let mut state = self.state.lock();
                 let is_freed = state.free_block(id, block.handout(), home, others);
                 self.end_free(state, is_freed)
@@ -115,7 +115,7 @@ impl CachingAllocator {
             };
         }
         let Some(requested_bytes) = mark.end(bytes) else { return false };
-        let counted = Counted { class: Sizes::class(bytes), bytes, requested_bytes };
+        let counted = BlockSize { class: Sizes::class(bytes), bytes, requested_bytes };
         let ticket = home.map_or(0, |home| home.ticket);
         caches.end_use(block, ticket, counted, may_keep)
             || self.free_to_heap(piece, counted, home, others)
@@ -124,8 +124,8 @@ impl CachingAllocator {
     #[inline(always)]
     fn free_to_heap(
         &self,
-        piece: Piece,
-        counted: Counted,
+        piece: BlockRef,
+        counted: BlockSize,
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) -> bool {
@@ -140,8 +140,8 @@ impl CachingAllocator {
     #[cold]
     fn free_noted(
         &self,
-        piece: Piece,
-        mark: Mark,
+        piece: BlockRef,
+        mark: LiveEntry,
         block: &Allocated,
         home: Option<&UsePoint>,
     ) -> bool {
@@ -161,7 +161,7 @@ impl CachingAllocator {
             ledger.recorder.note_freed_at_once(&place, requested_bytes);
             requested_bytes
         };
-        let counted = Counted { class: Sizes::class(bytes), bytes, requested_bytes };
+        let counted = BlockSize { class: Sizes::class(bytes), bytes, requested_bytes };
         let ticket = home.map_or(0, |home| home.ticket);
         self.caches.end_use_inside(inside, &block.to_keep(), ticket, counted, true)
             || self.free_to_heap(piece, counted, home, &[])
@@ -171,15 +171,15 @@ impl CachingAllocator {
     #[cold]
     fn free_noted_behind(
         &self,
-        piece: Piece,
-        mark: Mark,
+        piece: BlockRef,
+        mark: LiveEntry,
         block: &Allocated,
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) -> bool {
         let bytes = block.bytes();
         let Some(requested_bytes) = mark.requested(bytes) else { return false };
-        let counted = Counted { class: Sizes::class(bytes), bytes, requested_bytes };
+        let counted = BlockSize { class: Sizes::class(bytes), bytes, requested_bytes };
         self.caches.end_use(block, 0, counted, false); // counts the end
         let mut state = self.state.lock();
         mark.end(bytes);

@@ -7,7 +7,7 @@ use crate::memory::allocator::ids::{BlockId, FreeId, FreeKey};
 use crate::memory::allocator::pages::Parts;
 /// The index of an arena that lists a free block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Listing {
+pub(super) enum FreeList {
     /// Mapped, without an unmapped neighbour.
     Closed,
     /// Mapped, beside an unmapped block.
@@ -18,7 +18,7 @@ pub(super) enum Listing {
     None,
 }
 
-impl Listing {
+impl FreeList {
     /// True for blocks with a neighbour that is listed by them.
     pub(super) fn meets_other(self) -> bool {
         matches!(self, Self::Open | Self::Bare)
@@ -30,7 +30,7 @@ pub(super) struct FreeBlock {
     pub(super) block: BlockId,
     /// The units of the block, or of a bare block's gap.
     pub(super) units: u32,
-    pub(super) listing: Listing,
+    pub(super) listing: FreeList,
     /// The list in that index.
     pub(super) list: u16,
     /// The neighbours in that list.
@@ -46,7 +46,7 @@ pub(super) struct FreeBlock {
 impl Record<FreeKey> for FreeBlock {
     #[inline(always)]
     fn blank() -> Self {
-        let (block, listing, parts) = (BlockId::of_place(0), Listing::None, Parts::default());
+        let (block, listing, parts) = (BlockId::of_place(0), FreeList::None, Parts::default());
         let (units, list, before, behind, older, newer) = (0, 0, None, None, None, None);
         Self { block, units, listing, list, before, behind, parts, older, newer }
     }

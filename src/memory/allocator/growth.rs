@@ -23,8 +23,8 @@ use crate::memory::allocator::ids::{BlockId, HeapId, Kind};
 use crate::memory::allocator::ledger::{Ledger, Purpose};
 use crate::memory::allocator::page_work::{IdlePage, PageLists, PageWork};
 use crate::memory::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
-use crate::memory::allocator::piece::{Piece, Taken};
-use crate::memory::allocator::plan::{Cost, Found, NativePlan, Search, Want};
+use crate::memory::allocator::block_ref::{BlockRef, BlockSelection};
+use crate::memory::allocator::plan::{Cost, Found, NativePlan, Search, BlockRequest};
 use crate::memory::allocator::segments::none_if_short;
 use crate::memory::allocator::slab::HEAP_PAGE_BYTES;
 use crate::memory::allocator::source::Part;
@@ -60,7 +60,7 @@ impl CachingAllocator {
         let AllocatorState { native, ledger, .. } = &mut *state;
         let taken = native.end_page_work(ledger, &work).map(|block| {
             native.note_stream(native.heap_of_block(block), plan.home);
-            Taken::other(native.finish(block, plan))
+            BlockSelection::other(native.finish(block, plan))
         });
         let gone = native.gone_areas_depart(ledger, work.lists.idle.iter().map(|it| it.area));
         native.keep_lists(work.lists);
@@ -94,13 +94,13 @@ impl Native {
             && known.is_none()
             && let Some(piece) = self.take_without_heap(ledger, plan)
         {
-            return Step::Take(Taken::other(piece));
+            return Step::Take(BlockSelection::other(piece));
         }
         let heap = known.unwrap_or_else(|| self.heaps.of(plan.owner));
         let want = plan.want_of(heap);
         self.note_stream(want.heap, plan.home);
         match self.take_or_find(plan, &want, search) {
-            Ok(piece) => Step::Take(Taken::as_planned(piece)),
+            Ok(piece) => Step::Take(BlockSelection::as_planned(piece)),
             Err(found) => self.next_step_without(ledger, plan, &want, found, search),
         }
     }
@@ -111,14 +111,14 @@ impl Native {
         &mut self,
         ledger: &mut Ledger,
         plan: &NativePlan,
-        want: &Want,
+        want: &BlockRequest,
         found: Option<Found>,
         search: Search,
     ) -> Step {
         if plan.class.is_none()
             && let Some(found) = self.find_elsewhere(ledger, plan, Some(want.heap), search)
         {
-            return Step::Take(Taken::other(self.take_elsewhere(ledger, plan, &found)));
+            return Step::Take(BlockSelection::other(self.take_elsewhere(ledger, plan, &found)));
         }
         if !self.may_move_pages(ledger) {
             return Step::AwaitPages(search);
@@ -128,7 +128,7 @@ impl Native {
                 if search != Search::Bounded
                     && let Some(piece) = self.take_of_other_arena(ledger, plan, &found, search) =>
             {
-                Step::Take(Taken::other(piece))
+                Step::Take(BlockSelection::other(piece))
             }
             Some(found) => self.begin_page_work(ledger, &found, search),
             None if search == Search::Bounded => Step::Flush,
@@ -238,7 +238,7 @@ impl Native {
     }
 
     /// Plans more addresses, or a segment, for an arena without room.
-    fn begin_growth(&mut self, ledger: &mut Ledger, plan: &NativePlan, want: &Want) -> Step {
+    fn begin_growth(&mut self, ledger: &mut Ledger, plan: &NativePlan, want: &BlockRequest) -> Step {
         let arena = self.heaps[want.heap].arena(want.kind);
         let known_bytes: usize = arena.areas.iter().map(|area| self.areas[*area].bytes).sum();
         let granule_bytes = self.sizes.page_bytes;
@@ -304,9 +304,9 @@ impl Native {
     fn take_or_find(
         &mut self,
         plan: &NativePlan,
-        want: &Want,
+        want: &BlockRequest,
         search: Search,
-    ) -> Result<Piece, Option<Found>> {
+    ) -> Result<BlockRef, Option<Found>> {
         if let Some(class) = plan.class
             && let Some(slab) = self.heaps[want.heap].slabs[class.number()]
         {
@@ -324,7 +324,7 @@ impl Native {
 
     /// As [`Self::find`]: a place with all its memory, or else the cheapest one.
     #[inline(never)]
-    fn find_anywhere(&self, want: &Want, search: Search) -> Result<Found, Option<Found>> {
+    fn find_anywhere(&self, want: &BlockRequest, search: Search) -> Result<Found, Option<Found>> {
         let found = self.find(want, search, |_| true);
         found.filter(|found| found.cost.missing == 0).ok_or(found)
     }
@@ -335,7 +335,7 @@ impl Native {
 
     /// Returns the piece for a taken block, of which it makes a slab if the request has a class.
     #[inline(always)]
-    pub(super) fn finish(&mut self, block: BlockId, plan: &NativePlan) -> Piece {
+    pub(super) fn finish(&mut self, block: BlockId, plan: &NativePlan) -> BlockRef {
         debug_assert_eq!(self.blocks[block].state, State::Used, "it was taken");
         match plan.class {
             None => {
@@ -346,7 +346,7 @@ impl Native {
                     let spare = addresses::Owner::Spare { id: block, pages };
                     addresses.set(to_usize(area.address_of(record)), Some(spare));
                 }
-                Piece::block(block)
+                BlockRef::block(block)
             }
             Some(class) => {
                 let heap = self.heap_of_block(block);

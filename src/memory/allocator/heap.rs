@@ -13,7 +13,7 @@ use crate::base::stream_map::Mixer;
 use crate::base::table::Table;
 use crate::engine::frontier::{Ended, Point};
 use crate::engine::stream::core::StreamCore;
-use crate::memory::allocator::free_blocks::{FreeBlock, Index, Listing, list_of};
+use crate::memory::allocator::free_blocks::{FreeBlock, Index, FreeList, list_of};
 use crate::memory::allocator::ids::{AreaId, FreeId, HeapId, HeapKey, Kind, SlabId};
 use crate::memory::allocator::request::{KnownStream, PoolId};
 use crate::memory::allocator::slab::CLASS_COUNT;
@@ -33,17 +33,17 @@ pub(super) struct Owner {
 
 #[derive(Debug, Default)]
 pub(super) struct Arena {
-    /// By [`Listing`].
+    /// By [`FreeList`].
     indices: [Index; 3],
     pub(super) areas: Vec<AreaId>,
 }
 
 impl Arena {
-    pub(super) fn index(&self, listing: Listing) -> &Index {
+    pub(super) fn index(&self, listing: FreeList) -> &Index {
         &self.indices[listing as usize]
     }
 
-    pub(super) fn index_mut(&mut self, listing: Listing) -> &mut Index {
+    pub(super) fn index_mut(&mut self, listing: FreeList) -> &mut Index {
         &mut self.indices[listing as usize]
     }
 
@@ -52,7 +52,7 @@ impl Arena {
     pub(super) fn place(
         &mut self,
         id: FreeId,
-        listing: Listing,
+        listing: FreeList,
         units: u32,
         free: &mut [FreeBlock],
     ) {
@@ -61,7 +61,7 @@ impl Arena {
         entry.units = units;
         let before = std::mem::replace(&mut entry.listing, listing);
         if before != listing || entry.list != list {
-            if before != Listing::None {
+            if before != FreeList::None {
                 self.index_mut(before).remove(id, free);
             }
             self.index_mut(listing).insert(id, list, free);

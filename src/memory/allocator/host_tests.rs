@@ -272,7 +272,7 @@ fn resets_leave_what_is_current() {
 }
 
 /// A block, and the byte that it is full of.
-struct Marks {
+struct LiveTable {
     block: Allocated,
     byte: u8,
 }
@@ -290,7 +290,7 @@ fn contents(block: &Allocated) -> &'static mut [u8] {
 /// Random requests and frees, some behind streams that are late.
 fn run(host: &Host, runtime: &Runtime, numbers: &mut Numbers) {
     let is_real = host.0.device().kind() == DeviceKind::CPU;
-    let mut live: Vec<Marks> = Vec::new();
+    let mut live: Vec<LiveTable> = Vec::new();
     let mut gates: Vec<Gated> = Vec::new();
     let mut waiting: Vec<(Range<u64>, usize)> = Vec::new();
     for step in 0..400 {
@@ -311,10 +311,10 @@ fn run(host: &Host, runtime: &Runtime, numbers: &mut Numbers) {
                 if is_real {
                     contents(&block).fill(byte);
                 }
-                live.push(Marks { block, byte });
+                live.push(LiveTable { block, byte });
             }
             5..8 if !live.is_empty() => {
-                let Marks { block, byte } = live.swap_remove(numbers.below(live.len()));
+                let LiveTable { block, byte } = live.swap_remove(numbers.below(live.len()));
                 if is_real {
                     assert!(contents(&block).iter().all(|found| *found == byte), "{block:?}");
                 }
@@ -339,7 +339,7 @@ fn run(host: &Host, runtime: &Runtime, numbers: &mut Numbers) {
         host.0.check_all();
     }
     gates.into_iter().for_each(Gated::pass);
-    for Marks { block, .. } in live {
+    for LiveTable { block, .. } in live {
         host.free(block);
     }
     host.0.empty_cache();

@@ -7,10 +7,10 @@ use crate::base::size::to_usize;
 use crate::memory::allocator::area::Area;
 use crate::memory::allocator::block::State;
 use crate::memory::allocator::core::Native;
-use crate::memory::allocator::free_blocks::Listing;
+use crate::memory::allocator::free_blocks::FreeList;
 use crate::memory::allocator::heap::Owner;
 use crate::memory::allocator::ids::{AreaId, BlockId, Kind, SlabId};
-use crate::memory::allocator::piece::Piece;
+use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::plan::Sizes;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, PoolClass, SegmentInfo};
 impl Native {
@@ -136,7 +136,7 @@ impl Native {
         for (_, heap) in self.heaps.iter() {
             for kind in [Kind::Middle, Kind::Large] {
                 let arena = heap.arena(kind);
-                for listing in [Listing::Closed, Listing::Open, Listing::Bare] {
+                for listing in [FreeList::Mapped, FreeList::NextToGap, FreeList::Unmapped] {
                     let index = arena.index(listing);
                     let mut found: Vec<BlockId> =
                         index.all(&self.free).map(|id| self.free[id].block).collect();
@@ -215,7 +215,7 @@ impl Native {
                     parts.push(BlockInfo { address, ..inactive(bytes) });
                 }
                 (_, Some(slab)) => self.push_slab(slab, area.bytes_of(block.units), &mut parts),
-                _ => parts.push(self.describe_piece(Piece::block(id))),
+                _ => parts.push(self.describe_piece(BlockRef::block(id))),
             }
         }
         parts
@@ -227,7 +227,7 @@ impl Native {
         for slot in 0..slab.blocks() {
             if slab.free >> slot & 1 == 0 {
                 let slot = u8::try_from(slot).expect("below 64");
-                parts.push(self.describe_piece(Piece::small(id, slot)));
+                parts.push(self.describe_piece(BlockRef::small(id, slot)));
                 continue;
             }
             let address = slab.address + u64::from(slot) * slab.class.bytes() as u64;
@@ -241,7 +241,7 @@ impl Native {
     }
 
     /// Describes a piece in use, pending free or cached. A cached piece is inactive.
-    fn describe_piece(&self, piece: Piece) -> BlockInfo {
+    fn describe_piece(&self, piece: BlockRef) -> BlockInfo {
         let extent = self.extent(piece);
         let (address, bytes) = (extent.address, extent.bytes);
         if let Some(freed) = self.awaiting.get(&piece) {

@@ -13,7 +13,7 @@ use crate::memory::allocator::policy::{AnyPolicy, policy};
 use crate::memory::allocator::recorder::Recorder;
 use crate::memory::allocator::request::{Pool, PoolId, Pools};
 use crate::memory::allocator::snapshot::PoolClass;
-use crate::memory::allocator::source::{Departing, Part};
+use crate::memory::allocator::source::{ReleaseBatch, Part};
 use crate::memory::allocator::stats::Statistics;
 /// The use of an allocator's memory, which decides the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,10 +40,10 @@ pub(super) struct Ledger {
     pub(super) is_closed: bool,
     /// The parts of memory that the device has got back or refused.
     pub(super) departures: u64,
-    /// The thread in its turn (`turn.rs`), which alone takes memory from the device.
+    /// The thread in its turn (`reclaim.rs`), which alone takes memory from the device.
     pub(super) turn: Option<ThreadId>,
     /// Threads that wait for the end of a turn, of page moves, or of a departure.
-    pub(super) sleepers: Sleepers,
+    pub(super) sleepers: WaitList,
     pub(super) recorder: Recorder,
 }
 
@@ -59,7 +59,7 @@ impl Ledger {
             is_closed: false,
             departures: 0,
             turn: None,
-            sleepers: Sleepers::default(),
+            sleepers: WaitList::default(),
             recorder: Recorder::default(),
         };
         ledger.set_config(config);
@@ -155,7 +155,7 @@ impl Ledger {
     }
 
     /// Counts a part that leaves for the device, by class; `by_class` is empty for addresses alone.
-    pub(super) fn leave(&mut self, part: Part, by_class: &[(PoolClass, usize)]) -> Departing {
+    pub(super) fn leave(&mut self, part: Part, by_class: &[(PoolClass, usize)]) -> ReleaseBatch {
         let segments = usize::from(matches!(part, Part::Segment(..)));
         for (class, bytes) in by_class {
             self.statistics.segment.decrease(*class, segments);
@@ -165,7 +165,7 @@ impl Ledger {
         let bytes = by_class.iter().map(|(_, bytes)| bytes).sum();
         self.limits.leave(bytes);
         self.check_reserved();
-        Departing { part, bytes, block: None }
+        ReleaseBatch { part, bytes, block: None }
     }
 
     /// Counts a part that the device has got back or refused.
@@ -350,9 +350,9 @@ const HINTS: usize = 50;
 
 /// The threads that sleep.
 #[derive(Debug, Default)]
-pub(super) struct Sleepers(Vec<Arc<Sleeper>>);
+pub(super) struct WaitList(Vec<Arc<Sleeper>>);
 
-impl Sleepers {
+impl WaitList {
     /// Wakes all sleepers, which check their conditions again.
     pub(super) fn wake(&mut self) {
         self.0.drain(..).for_each(|sleeper| sleeper.wake());
@@ -368,7 +368,7 @@ impl Sleepers {
 pub(super) fn lock_when<T>(
     mutex: &Mutex<T>,
     is_so: impl Fn(&T) -> bool,
-    sleepers: impl Fn(&mut T) -> &mut Sleepers,
+    sleepers: impl Fn(&mut T) -> &mut WaitList,
 ) -> MutexGuard<'_, T> {
     for look in 0.. {
         let mut value = mutex.lock();
@@ -532,8 +532,8 @@ mod loom_tests {
     #[test]
     fn loom_whoever_waits_for_others_is_woken() {
         model_without_fences(EVERY, || {
-            let is_busy = Arc::new(Mutex::new(LockRank::Allocator, (true, Sleepers::default())));
-            let wait = |is_busy: &Mutex<(bool, Sleepers)>| {
+            let is_busy = Arc::new(Mutex::new(LockRank::Allocator, (true, WaitList::default())));
+            let wait = |is_busy: &Mutex<(bool, WaitList)>| {
                 drop(lock_when(is_busy, |(is_busy, _)| !is_busy, |(_, sleepers)| sleepers));
             };
             let others = [(); 2].map(|()| {

@@ -6,16 +6,16 @@
 //! * `caching`: the public [`CachingAllocator`]; `request`, `allocated`: what it is asked for, and
 //!   what it returns
 //! * `allocate`, `free`: the path of a request and of a free, from top to bottom
-//! * `thread_cache`, `bins`, `caches`: what a thread keeps, to take it without a lock; `cell`,
-//!   `tally`: its counts; `addresses`: the host heap's pieces by address
+//! * `thread_cache`, `bins`, `caches`: what a thread keeps, to take it without a lock; `thread_counters`,
+//!   `stats_sum`: its counts; `addresses`: the host heap's pieces by address
 //! * `state`: what the lock guards: the heaps of both policies, frees that wait for streams
 //!   (`pending`), and the `ledger` that they share, with `stats`
 //! * the native heaps: `core`, `serve`, `plan`; blocks (`block`, `tiles`, `ids`), free blocks
-//!   (`free_blocks`, `search`, `fallback`), slabs (`slab`, `heap`), what programs have (`piece`,
-//!   `marks`), counts (`amounts`)
+//!   (`free_blocks`, `search`, `fallback`), slabs (`slab`, `heap`), what programs have (`block_ref`,
+//!   `live_table`), counts (`pool_counters`)
 //! * pages: `area`, `pages`, `page_work`, `growth`, `shrink`
 //! * policy torch: `torch`, `torch_blocks`, `policy`, `segments`, `expandable`, `restore`
-//! * reclaim: `turn`, `out_of_memory`
+//! * reclaim: `reclaim`, `out_of_memory`
 //! * `source`: the device's memory; `host`: statistics of pinned memory
 //! * `recorder`, `recording`: what the log is told; `snapshot`, `inspect`, `invariants`: the state
 //!   as plain values, and its laws
@@ -23,7 +23,7 @@
 mod addresses;
 pub(crate) mod allocate;
 mod allocated;
-mod amounts;
+mod pool_counters;
 mod area;
 mod bins;
 #[cfg(all(test, not(loom)))]
@@ -33,7 +33,7 @@ mod block;
 mod cache_loom_tests;
 mod caches;
 mod caching;
-mod cell;
+mod thread_counters;
 mod core;
 mod expandable;
 mod fallback;
@@ -54,14 +54,14 @@ mod ledger;
 mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod many_streams_tests;
-mod marks;
+mod live_table;
 mod out_of_memory;
 mod page_work;
 mod pages;
 mod pending;
 #[cfg(all(test, not(loom)))]
 mod pending_tests;
-mod piece;
+mod block_ref;
 mod plan;
 pub(crate) mod policy;
 #[cfg(all(test, not(loom)))]
@@ -79,12 +79,12 @@ pub mod snapshot;
 mod source;
 mod state;
 mod stats;
-mod tally;
+mod stats_sum;
 mod thread_cache;
 mod tiles;
 mod torch;
 mod torch_blocks;
-mod turn;
+mod reclaim;
 
 pub use crate::base::config::{AllocatorConfig, PolicyName, recorded_settings};
 pub use allocated::{Allocated, ForeignBlock};

@@ -4,7 +4,7 @@
 //! that help out are searched; oversize blocks go back; all free memory goes back, after which
 //! cache and device are asked again; streams that use free memory are waited for while it may
 //! suffice, and both are asked after each of them; reclaimers of the program are asked, and all of
-//! this again while they free memory (`turn`).
+//! this again while they free memory (`reclaim`).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
-use crate::memory::allocator::pending::{ALL, Holder, Wanted};
+use crate::memory::allocator::pending::{ALL, BlockingStream, WaitTarget};
 use crate::memory::allocator::request::{PoolId, Request};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::PooledStat;
-use crate::memory::allocator::tally::InUse;
+use crate::memory::allocator::stats_sum::InUse;
 use crate::memory::allocator::torch::{MOST_BYTES, Plan, Torch};
 /// The reads of the device's memory after which an error takes the numbers although other threads
 /// still move memory.
@@ -97,7 +97,7 @@ impl CachingAllocator {
     pub(super) fn wait_for_users(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.state.lock().ledger.statistics.num_sync_all_streams += 1;
         for _ in 0..2 {
-            for holder in self.holders(Wanted::Back) {
+            for holder in self.holders(WaitTarget::Back) {
                 // The stream is behind this thread's own task, or its device is lost: its memory
                 // stays.
                 if let Err(Error::Runtime(RuntimeError::Interrupted)) = holder.wait(interrupt) {
@@ -122,14 +122,14 @@ impl CachingAllocator {
     /// [`Self::wait_for_users`].
     pub(super) fn poll_holders(&self) {
         for _ in 0..2 {
-            for holder in self.holders(Wanted::Served) {
+            for holder in self.holders(WaitTarget::Served) {
                 holder.poll();
             }
         }
     }
 
     /// The streams that use free memory, as far as known.
-    pub(super) fn holders(&self, wanted: Wanted) -> Vec<Holder> {
+    pub(super) fn holders(&self, wanted: WaitTarget) -> Vec<BlockingStream> {
         let mut state = self.state.lock();
         state.complete_some(ALL);
         state.holders(wanted)

@@ -18,7 +18,7 @@ use crate::engine::frontier::Progress;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::engine::stream::interrupt::Interrupt;
-use crate::memory::allocator::piece::Piece;
+use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::request::KnownStream;
 use crate::memory::allocator::torch_blocks::BlockId;
 /// The last task of a stream that uses a block.
@@ -33,7 +33,7 @@ pub(crate) struct UsePoint {
 pub(super) enum Freed {
     Block(BlockId),
     /// Of engine `native`.
-    Piece(Piece),
+    Native(BlockRef),
 }
 
 /// The streams that a request checks, and the checks per new stream.
@@ -175,7 +175,7 @@ impl Pending {
 
 /// The purpose of freed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum WaitTarget {
     /// Whole pages and segments to give back to the device.
     Back,
     /// Any memory that could serve another stream's request.
@@ -185,7 +185,7 @@ pub(super) enum Wanted {
 /// A stream that freed memory waits for. Drop it without the lock: the last reference to a stream
 /// drops user data.
 #[derive(Debug)]
-pub(super) struct Holder {
+pub(super) struct BlockingStream {
     pub(super) progress: Arc<Progress>,
     /// `None` while a thread drops it, which waits for the device.
     pub(super) stream: Option<Arc<StreamCore>>,
@@ -194,7 +194,7 @@ pub(super) struct Holder {
     pub(super) bytes: usize,
 }
 
-impl Holder {
+impl BlockingStream {
     /// `None` for a stream that is gone.
     pub(super) fn of(known: &KnownStream, ticket: u64, bytes: usize) -> Option<Self> {
         let stream = known.core.upgrade();
@@ -203,7 +203,7 @@ impl Holder {
     }
 }
 
-impl Drop for Holder {
+impl Drop for BlockingStream {
     fn drop(&mut self) {
         assert_no_lock_held();
     }
@@ -262,15 +262,15 @@ static WAITS: LazyLock<Mutex<Waits>> =
     LazyLock::new(|| Mutex::new(LockRank::Allocator, Waits::default()));
 
 /// A wait in progress, until the drop.
-struct UnderWay(u64);
+struct WaitGuard(u64);
 
-impl Drop for UnderWay {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         WAITS.lock().end(self.0);
     }
 }
 
-impl Holder {
+impl BlockingStream {
     pub(super) fn key(&self) -> u64 {
         self.progress.stream_key()
     }
@@ -307,12 +307,12 @@ impl Holder {
         Ok(())
     }
 
-    fn begin(&self, stream: &StreamCore, inside: Vec<u64>) -> Result<UnderWay> {
+    fn begin(&self, stream: &StreamCore, inside: Vec<u64>) -> Result<WaitGuard> {
         let behind = streams_before(stream, self.ticket);
         let begun = WAITS.lock().begin(inside, behind);
         let identity = &stream.identity;
         let (device, stream_id) = (identity.device, identity.id);
-        begun.map(UnderWay).ok_or(Error::Stream(StreamError::WaitInsideTask { device, stream_id }))
+        begun.map(WaitGuard).ok_or(Error::Stream(StreamError::WaitInsideTask { device, stream_id }))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::internal::EmptyTask;
 use crate::engine::stream::interrupt::Interrupt;
 use crate::memory::allocator::pending::UsePoint;
-use crate::memory::allocator::turn::CLOSED_FREES;
+use crate::memory::allocator::reclaim::CLOSED_FREES;
 use crate::memory::allocator::{Allocated, CachingAllocator, PoolId, PoolOptions, Request};
 use crate::null::{CompletionMode, NullBackend, NullConfig};
 use crate::runtime::Runtime;

@@ -191,9 +191,9 @@ impl NativePlan<'_> {
     }
 
     /// The block to take from a heap: for the request, or for a new slab.
-    pub(super) fn want_of(&self, heap: HeapId) -> Want {
+    pub(super) fn want_of(&self, heap: HeapId) -> BlockRequest {
         let Self { kind, align_bytes, .. } = *self;
-        Want { heap, kind, bytes: self.block_bytes(), align_bytes }
+        BlockRequest { heap, kind, bytes: self.block_bytes(), align_bytes }
     }
 
     pub(super) fn request(&self) -> Request {
@@ -220,12 +220,12 @@ impl NativePlan<'_> {
     }
 
     /// A block for the request in a given arena; `None` when it has too many units.
-    pub(super) fn want_in(&self, heap: HeapId, kind: Kind, sizes: &Sizes) -> Option<Want> {
+    pub(super) fn want_in(&self, heap: HeapId, kind: Kind, sizes: &Sizes) -> Option<BlockRequest> {
         let unit_bytes = sizes.unit_bytes(kind);
         let least_bytes = if kind == self.kind { self.bytes } else { self.requested_bytes };
         let bytes = least_bytes.next_multiple_of(unit_bytes);
         let is_possible = bytes >> unit_bytes.trailing_zeros() < u32::MAX as usize / 4;
-        is_possible.then_some(Want { heap, kind, bytes, align_bytes: self.align_bytes })
+        is_possible.then_some(BlockRequest { heap, kind, bytes, align_bytes: self.align_bytes })
     }
 }
 
@@ -300,7 +300,7 @@ impl Search {
 
 /// A block that a request needs of an arena.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Want {
+pub(super) struct BlockRequest {
     pub(super) heap: HeapId,
     pub(super) kind: Kind,
     pub(super) bytes: usize,

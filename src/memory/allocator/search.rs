@@ -9,11 +9,11 @@ use std::ops::Range;
 use crate::base::steps::step;
 use crate::memory::allocator::block::{Block, State};
 use crate::memory::allocator::core::{Native, units_of};
-use crate::memory::allocator::free_blocks::{FreeBlock, Listing, list_of};
+use crate::memory::allocator::free_blocks::{FreeBlock, FreeList, list_of};
 use crate::memory::allocator::heap::Arena;
 use crate::memory::allocator::ids::{BlockId, FreeId, HeapId, Kind};
 use crate::memory::allocator::pages::Grid;
-use crate::memory::allocator::plan::{Cost, Found, Search, Sizes, Want};
+use crate::memory::allocator::plan::{Cost, Found, Search, Sizes, BlockRequest};
 /// What a search looks for, and how it compares places.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
@@ -30,8 +30,8 @@ struct Choice {
 }
 
 impl Choice {
-    fn of(want: &Want, search: Search, spares_idle_pages: bool, sizes: &Sizes) -> Self {
-        let Want { kind, bytes, align_bytes, .. } = *want;
+    fn of(want: &BlockRequest, search: Search, spares_idle_pages: bool, sizes: &Sizes) -> Self {
+        let BlockRequest { kind, bytes, align_bytes, .. } = *want;
         let (unit_bytes, grid) = (sizes.unit_bytes(kind), sizes.grid(kind));
         let units = units_of(bytes, unit_bytes);
         let is_aligned_more = align_bytes > sizes.unit_align_bytes(kind);
@@ -55,7 +55,7 @@ pub(super) enum Fit {
         units: u32,
         most_pages: u32,
     },
-    Inside(Found),
+    OwnerGuard(Found),
 }
 
 /// Adjacent free and bare blocks.
@@ -71,7 +71,7 @@ impl Native {
     /// that small holes are left to requests that fit them.
     pub(super) fn find(
         &self,
-        want: &Want,
+        want: &BlockRequest,
         search: Search,
         is_ready: impl Fn(&Block) -> bool,
     ) -> Option<Found> {
@@ -86,13 +86,13 @@ impl Native {
 
     /// As a bounded [`Self::find`]: a place with all its memory, or else where pages would move.
     #[inline(always)]
-    pub(super) fn find_bounded(&self, want: &Want) -> Result<Fit, Option<Found>> {
+    pub(super) fn find_bounded(&self, want: &BlockRequest) -> Result<Fit, Option<Found>> {
         let choice = &self.choice(want, Search::Bounded);
         let (units, is_ready) = (choice.units, |_: &Block| true);
         if choice.is_aligned_more {
             let (found, _) = self.find_ready(want, choice, &is_ready);
             let gap = || self.find_where_pages_lack(want, choice, None, &is_ready);
-            return found.map(Fit::Inside).ok_or_else(gap);
+            return found.map(Fit::OwnerGuard).ok_or_else(gap);
         }
         let arena = self.heaps[want.heap].arena(want.kind);
         let spares = choice.spares_idle_pages;
@@ -110,7 +110,7 @@ impl Native {
     }
 
     #[inline(always)]
-    fn choice(&self, want: &Want, search: Search) -> Choice {
+    fn choice(&self, want: &BlockRequest, search: Search) -> Choice {
         // A request of several pages leaves more idle pages if it shares those at its ends; a
         // smaller one takes the next larger block.
         let is_long = want.kind == Kind::Middle && want.bytes >= 2 * self.sizes.page_bytes;
@@ -122,7 +122,7 @@ impl Native {
     #[inline(always)]
     fn find_where_pages_lack(
         &self,
-        want: &Want,
+        want: &BlockRequest,
         choice: &Choice,
         best: Option<Found>,
         is_ready: &impl Fn(&Block) -> bool,
@@ -139,7 +139,7 @@ impl Native {
     fn first_of(&self, arena: &Arena, units: u32) -> Option<FreeId> {
         let own = list_of(units);
         let [own_looks, _] = Search::Bounded.looks();
-        for listing in [Listing::Closed, Listing::Open] {
+        for listing in [FreeList::Mapped, FreeList::NextToGap] {
             for (is_own, first) in arena.index(listing).lists_from(own) {
                 let looks = if is_own { own_looks } else { 1 };
                 let list = std::iter::successors(Some(first), |id| self.free[*id].behind);
@@ -155,7 +155,7 @@ impl Native {
 
     pub(super) fn find_with_memory(
         &self,
-        want: &Want,
+        want: &BlockRequest,
         search: Search,
         is_ready: impl Fn(&Block) -> bool,
     ) -> Option<Found> {
@@ -168,7 +168,7 @@ impl Native {
     #[inline(always)]
     fn find_ready(
         &self,
-        want: &Want,
+        want: &BlockRequest,
         choice: &Choice,
         is_ready: &impl Fn(&Block) -> bool,
     ) -> (Option<Found>, bool) {
@@ -182,7 +182,7 @@ impl Native {
     fn best_of(&self, arena: &Arena, choice: &Choice, is_ready: &impl Fn(&Block) -> bool) -> Best {
         let own = list_of(choice.units);
         let mut best = Best { entry: None, pages: u32::MAX };
-        for listing in [Listing::Closed, Listing::Open] {
+        for listing in [FreeList::Mapped, FreeList::NextToGap] {
             let [own_looks, mut larger_looks] = choice.search.looks();
             for (is_own, first) in arena.index(listing).lists_from(own) {
                 let (mut looks, mut next) =
@@ -267,7 +267,7 @@ impl Native {
     #[inline(never)]
     fn find_in_gaps(
         &self,
-        want: &Want,
+        want: &BlockRequest,
         choice: &Choice,
         mut best: Option<Found>,
         is_ready: &impl Fn(&Block) -> bool,
@@ -278,7 +278,7 @@ impl Native {
         // A gap replaces a place with all its memory only at a lower cost.
         let mut largest = if best.is_some() { u32::MAX } else { 0 };
         let least_units = if is_bounded { choice.units } else { 0 };
-        for (is_own, first) in arena.index(Listing::Bare).lists_from(list_of(least_units)) {
+        for (is_own, first) in arena.index(FreeList::Unmapped).lists_from(list_of(least_units)) {
             let looks = if is_own { &mut own_looks } else { &mut larger_looks };
             let mut next = Some(first);
             while *looks > 0
@@ -329,9 +329,9 @@ impl Native {
             let listed = arena.index(listing).all(&self.free);
             listed.inspect(|_| step()).map(|id| self.free[id].block)
         };
-        let ready = blocks(Listing::Closed).chain(blocks(Listing::Open));
+        let ready = blocks(FreeList::Mapped).chain(blocks(FreeList::NextToGap));
         let ready = ready.map(|id| &self.blocks[id]).filter(|block| is_ready(block));
-        let gaps = blocks(Listing::Bare).filter_map(|id| self.whole_gap(id, &is_ready));
+        let gaps = blocks(FreeList::Unmapped).filter_map(|id| self.whole_gap(id, &is_ready));
         let in_gaps = gaps.map(|Gap { units, .. }| {
             let pages = grid.covered(&units);
             if pages.end - pages.start <= most_pages {

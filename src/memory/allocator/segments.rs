@@ -19,7 +19,7 @@ use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::request::PoolId;
 use crate::memory::allocator::snapshot::PoolClass;
-use crate::memory::allocator::source::{Departing, Part};
+use crate::memory::allocator::source::{ReleaseBatch, Part};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::torch::{Plan, Torch};
 use crate::memory::allocator::torch_blocks::{Block, BlockId, Owner, Pages, Segment, State};
@@ -38,7 +38,7 @@ impl CachingAllocator {
 
 impl Torch {
     /// Removes a free block, if it is a whole segment or whole pages and no stream uses it.
-    fn begin_release(&mut self, ledger: &mut Ledger, id: BlockId) -> Option<Departing> {
+    fn begin_release(&mut self, ledger: &mut Ledger, id: BlockId) -> Option<ReleaseBatch> {
         let block = &self.blocks[id];
         if self.is_busy(block) {
             return None;
@@ -50,12 +50,12 @@ impl Torch {
     }
 
     /// Removes the free block that contains an address, as far as it may go back.
-    fn release_at(&mut self, ledger: &mut Ledger, address: u64) -> Option<Departing> {
+    fn release_at(&mut self, ledger: &mut Ledger, address: u64) -> Option<ReleaseBatch> {
         let id = self.map.containing(address, &self.blocks)?;
         if self.blocks[id].state == State::Free { self.begin_release(ledger, id) } else { None }
     }
 
-    fn forget_segment(&mut self, ledger: &mut Ledger, id: BlockId) -> Departing {
+    fn forget_segment(&mut self, ledger: &mut Ledger, id: BlockId) -> ReleaseBatch {
         self.take_free(id);
         let segment = self.remove_segment(ledger, id);
         if segment.is_oversize {
@@ -73,7 +73,7 @@ impl Torch {
         &mut self,
         ledger: &mut Ledger,
         is_wanted: impl Fn(&Ledger, PoolId) -> bool,
-    ) -> Vec<Departing> {
+    ) -> Vec<ReleaseBatch> {
         let (mut free, mut unmapped): (Vec<BlockId>, Vec<BlockId>) = Default::default();
         for (id, _) in ledger.pools.iter().filter(|(id, _)| is_wanted(ledger, *id)) {
             let mut classes = [PoolClass::Large, PoolClass::Small];
@@ -85,7 +85,7 @@ impl Torch {
                 unmapped.extend(index.all_unmapped());
             }
         }
-        let mut victims: Vec<Departing> =
+        let mut victims: Vec<ReleaseBatch> =
             free.into_iter().filter_map(|id| self.begin_release(ledger, id)).collect();
         if ledger.is_closed {
             // Until then, addresses for which a request got no page serve the next request, as in
@@ -99,7 +99,7 @@ impl Torch {
     }
 
     /// Removes unused pinned segments above the size that is cached, or all when nothing is cached.
-    pub(super) fn release_beyond_cache(&mut self, ledger: &mut Ledger) -> Vec<Departing> {
+    pub(super) fn release_beyond_cache(&mut self, ledger: &mut Ledger) -> Vec<ReleaseBatch> {
         if ledger.is_closed {
             return self.release_pools(ledger, |_, _| true);
         }
@@ -118,7 +118,7 @@ impl Torch {
         &mut self,
         ledger: &mut Ledger,
         plan: &Plan,
-    ) -> (Vec<Departing>, bool) {
+    ) -> (Vec<ReleaseBatch>, bool) {
         let Some(most_split_bytes) = ledger.config.max_split_bytes else {
             return (Vec::new(), false);
         };
@@ -149,7 +149,7 @@ impl Torch {
 
     /// Above the threshold of the garbage collection, removes large segments that were free longer
     /// than average.
-    pub(super) fn release_garbage(&mut self, ledger: &mut Ledger) -> Vec<Departing> {
+    pub(super) fn release_garbage(&mut self, ledger: &mut Ledger) -> Vec<ReleaseBatch> {
         let mut victims = Vec::new();
         let Some(mut wanted_bytes) = ledger.bytes_above_threshold() else { return victims };
         let index = self.indices.of(PoolId::DEFAULT, PoolClass::Large);
@@ -175,7 +175,7 @@ impl Torch {
 
 impl CachingAllocator {
     /// Gives parts back to the device.
-    pub(super) fn give_back(&self, parts: Vec<Departing>) {
+    pub(super) fn give_back(&self, parts: Vec<ReleaseBatch>) {
         self.try_give_back(parts).unwrap_or_else(|panic| resume_unwind(panic));
     }
 
@@ -194,9 +194,9 @@ impl CachingAllocator {
     }
 
     /// As `give_back`. Returns the first panic of the device, after all parts went back.
-    pub(super) fn try_give_back(&self, parts: Vec<Departing>) -> thread::Result<()> {
+    pub(super) fn try_give_back(&self, parts: Vec<ReleaseBatch>) -> thread::Result<()> {
         let mut outcome = Ok(());
-        for Departing { part, bytes, block } in parts {
+        for ReleaseBatch { part, bytes, block } in parts {
             outcome = outcome.and(self.source.give_back(part));
             let vacant =
                 block.and_then(|id| self.with_torch(|it, ledger| it.end_unmap(ledger, id)));
@@ -346,8 +346,8 @@ mod tests {
             let id = torch.add_segment(ledger, base, Address(base), MIB, owner, None);
             torch.put_in(id);
         }
-        let base = |victim: &Departing| match victim {
-            Departing { part: Part::Segment(base, _), .. } => base.0 / MIB as u64,
+        let base = |victim: &ReleaseBatch| match victim {
+            ReleaseBatch { part: Part::Segment(base, _), .. } => base.0 / MIB as u64,
             other => panic!("{other:?}"),
         };
         let victims = torch.release_pools(ledger, |_, _| true);

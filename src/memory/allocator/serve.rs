@@ -1,19 +1,19 @@
 //! The steps of requests and frees under the native policy.
 
 use crate::memory::allocator::allocated::{Allocated, Handle};
-use crate::memory::allocator::cell::Counted;
+use crate::memory::allocator::thread_counters::BlockSize;
 use crate::memory::allocator::core::{Awaiting, Extent, Native};
 use crate::memory::allocator::ids::Kind;
 use crate::memory::allocator::pending::{Freed, Pending, UsePoint};
-use crate::memory::allocator::piece::{Part, Piece, Taken};
+use crate::memory::allocator::block_ref::{Part, BlockRef, BlockSelection};
 use crate::memory::allocator::plan::{NativePlan, Sizes};
 use crate::memory::allocator::request::PoolId;
 impl Native {
     /// Marks a piece as handed out.
     #[inline(always)]
-    pub(super) fn begin_piece(&mut self, taken: Taken, plan: &NativePlan) -> (Allocated, Counted) {
-        let Taken { piece, is_as_planned } = taken;
-        let Given { address, bytes, kind, busy_until, may_keep } = if is_as_planned {
+    pub(super) fn begin_piece(&mut self, taken: BlockSelection, plan: &NativePlan) -> (Allocated, BlockSize) {
+        let BlockSelection { piece, is_as_planned } = taken;
+        let Grant { address, bytes, kind, busy_until, may_keep } = if is_as_planned {
             self.given_as_planned(piece, plan)
         } else {
             self.given(piece, plan)
@@ -26,7 +26,7 @@ impl Native {
         let requested_bytes = plan.requested_bytes;
         let mark = self.live.mark_of(piece);
         mark.begin(bytes, requested_bytes);
-        let counted = Counted { class, bytes, requested_bytes };
+        let counted = BlockSize { class, bytes, requested_bytes };
         let handle = Handle::of_mark(mark, self.live.tag());
         let block = Allocated::of_piece(handle, address, bytes, busy_until, plan.owner.stream);
         (if may_keep { block } else { block.unkept() }, counted)
@@ -34,7 +34,7 @@ impl Native {
 
     /// As [`Self::given`], for a piece of the request's own heap and arena.
     #[inline(always)]
-    fn given_as_planned(&self, piece: Piece, plan: &NativePlan) -> Given {
+    fn given_as_planned(&self, piece: BlockRef, plan: &NativePlan) -> Grant {
         let (address, busy_until) = match piece.part() {
             Part::Block(id) => {
                 let block = &self.blocks[id];
@@ -50,12 +50,12 @@ impl Native {
             count => self.heaps[self.heap_of(piece.part())].ticket_of(count),
         };
         let may_keep = plan.owner.pool == PoolId::DEFAULT && plan.is_of_its_size(&self.sizes);
-        let given = Given { address, bytes: plan.bytes, kind: plan.kind, busy_until, may_keep };
+        let given = Grant { address, bytes: plan.bytes, kind: plan.kind, busy_until, may_keep };
         debug_assert_eq!(given, self.given(piece, plan));
         given
     }
 
-    fn given(&self, piece: Piece, plan: &NativePlan) -> Given {
+    fn given(&self, piece: BlockRef, plan: &NativePlan) -> Grant {
         let Extent { address, bytes, heap, kind, busy_until } = self.extent(piece);
         let (heap, stream) = (&self.heaps[heap], plan.owner.stream);
         let owner = heap.owner;
@@ -67,7 +67,7 @@ impl Native {
         };
         let is_of_its_size = kind == self.sizes.kind(bytes);
         let may_keep = plan.owner.pool == PoolId::DEFAULT && owner == plan.owner && is_of_its_size;
-        Given { address, bytes, kind, busy_until, may_keep }
+        Grant { address, bytes, kind, busy_until, may_keep }
     }
 
     /// Frees a piece. Its uses by the heap's own stream are ordered before later tasks there; the
@@ -76,8 +76,8 @@ impl Native {
     pub(crate) fn free(
         &mut self,
         pending: &mut Pending,
-        piece: Piece,
-        counted: Counted,
+        piece: BlockRef,
+        counted: BlockSize,
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) {
@@ -94,19 +94,19 @@ impl Native {
         if let Some(UsePoint { stream, .. }) = own {
             self.heaps.note_stream(heap, stream);
         }
-        if !pending.wait_for(others.iter().chain(foreign), Freed::Piece(piece)) {
+        if !pending.wait_for(others.iter().chain(foreign), Freed::Native(piece)) {
             return self.release(piece.part(), counted.bytes, busy_until);
         }
-        let Counted { class, bytes, requested_bytes } = counted;
+        let BlockSize { class, bytes, requested_bytes } = counted;
         self.awaiting_sums.leave(class, [1, bytes, requested_bytes]);
         self.awaiting.insert(piece, Awaiting { counted, busy_until });
     }
 
     /// Frees a piece whose uses are over.
-    pub(crate) fn complete_free(&mut self, piece: Piece) {
+    pub(crate) fn complete_free(&mut self, piece: BlockRef) {
         let Awaiting { counted, busy_until } =
             self.awaiting.remove(&piece).expect("it awaits its free");
-        let Counted { class, bytes, requested_bytes } = counted;
+        let BlockSize { class, bytes, requested_bytes } = counted;
         self.awaiting_sums.come_back(class, [1, bytes, requested_bytes]);
         self.release(piece.part(), bytes, busy_until);
     }
@@ -114,7 +114,7 @@ impl Native {
 
 /// What a request gets with its piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Given {
+struct Grant {
     address: u64,
     bytes: usize,
     /// The arena.

@@ -13,10 +13,10 @@ use crate::memory::allocator::heap::{Heap, Owner};
 use crate::memory::allocator::ids::{AreaId, BlockId, HeapId};
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::page_work::IdlePage;
-use crate::memory::allocator::pending::Wanted;
+use crate::memory::allocator::pending::WaitTarget;
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::request::PoolId;
-use crate::memory::allocator::source::{Departing, Part};
+use crate::memory::allocator::source::{ReleaseBatch, Part};
 use crate::memory::allocator::state::AllocatorState;
 /// How many pools without users are examined for each new pool: more than are listed meanwhile, so
 /// that the list holds hardly more than those with memory in use.
@@ -38,7 +38,7 @@ impl CachingAllocator {
         });
     }
 
-    fn shrink_by(&self, choose: impl FnOnce(&mut Native, &mut Ledger) -> Vec<Departing>) {
+    fn shrink_by(&self, choose: impl FnOnce(&mut Native, &mut Ledger) -> Vec<ReleaseBatch>) {
         let parts = {
             let AllocatorState { native, ledger, .. } =
                 &mut *self.lock_when(|state| !state.native.is_mapping);
@@ -49,7 +49,7 @@ impl CachingAllocator {
 
     /// Gives parts back to the device, and wakes the threads that wait to move pages. Returns a
     /// panic of the device.
-    pub(super) fn try_depart(&self, parts: Vec<Departing>) -> thread::Result<()> {
+    pub(super) fn try_depart(&self, parts: Vec<ReleaseBatch>) -> thread::Result<()> {
         if parts.is_empty() {
             return Ok(());
         }
@@ -68,7 +68,7 @@ impl Native {
         &mut self,
         ledger: &mut Ledger,
         is_wanted: impl Fn(&Ledger, PoolId) -> bool,
-    ) -> Vec<Departing> {
+    ) -> Vec<ReleaseBatch> {
         let pages = self.idle_pages_depart(ledger, &is_wanted);
         let wanted = self.areas.iter().filter(|(_, area)| {
             is_wanted(ledger, self.heaps[area.heap].owner.pool) && self.is_vacant(area)
@@ -82,7 +82,7 @@ impl Native {
         &mut self,
         ledger: &mut Ledger,
         areas: impl Iterator<Item = AreaId>,
-    ) -> Vec<Departing> {
+    ) -> Vec<ReleaseBatch> {
         let is_gone = |id: &AreaId| {
             let area = self.areas.get(*id);
             area.is_some_and(|area| self.heaps[area.heap].is_over() && self.is_vacant(area))
@@ -95,8 +95,8 @@ impl Native {
         &mut self,
         ledger: &mut Ledger,
         ids: &[AreaId],
-        mut parts: Vec<Departing>,
-    ) -> Vec<Departing> {
+        mut parts: Vec<ReleaseBatch>,
+    ) -> Vec<ReleaseBatch> {
         for id in ids {
             if self.areas.get(*id).is_some() {
                 parts.push(self.area_departs(ledger, *id)); // `ids` may name an area twice
@@ -110,7 +110,7 @@ impl Native {
         &mut self,
         ledger: &mut Ledger,
         is_wanted: &impl Fn(&Ledger, PoolId) -> bool,
-    ) -> Option<Departing> {
+    ) -> Option<ReleaseBatch> {
         let is_ready = |idle: &IdlePage| {
             let pool = self.heaps[self.areas[idle.area].heap].owner.pool;
             is_wanted(ledger, pool) && !self.is_page_used(idle)
@@ -146,7 +146,7 @@ impl Native {
         is_whole && !self.heaps[area.heap].is_using(block.busy_until())
     }
 
-    fn area_departs(&mut self, ledger: &mut Ledger, id: AreaId) -> Departing {
+    fn area_departs(&mut self, ledger: &mut Ledger, id: AreaId) -> ReleaseBatch {
         self.forget_block(self.areas[id].first);
         let Owner { stream, pool } = self.heaps[self.areas[id].heap].owner;
         let Area { base, bytes, heap, kind, pages, .. } = self.areas.remove(id);
@@ -163,7 +163,7 @@ impl Native {
     }
 
     /// Reports the free memory that its own stream still uses: stream, ticket and bytes.
-    pub(super) fn note_busy(&self, wanted: Wanted, note: &mut impl FnMut(u64, u64, usize)) {
+    pub(super) fn note_busy(&self, wanted: WaitTarget, note: &mut impl FnMut(u64, u64, usize)) {
         let mut note = |heap: HeapId, count: u64, bytes: usize| {
             let heap = &self.heaps[heap];
             if heap.is_using(count) {
@@ -178,7 +178,7 @@ impl Native {
         for (_, area) in self.areas.iter() {
             // The idle pages are reported above; blocks in use touch the rest of a free block.
             let is_segment = area.pages.is_none();
-            if !is_segment && wanted == Wanted::Back {
+            if !is_segment && wanted == WaitTarget::Back {
                 continue;
             }
             for (_, block) in self.blocks.chain(area.first) {
@@ -188,7 +188,7 @@ impl Native {
                 }
             }
         }
-        for (_, slab) in self.slabs.iter().filter(|_| wanted == Wanted::Served) {
+        for (_, slab) in self.slabs.iter().filter(|_| wanted == WaitTarget::Served) {
             let bytes = slab.free.count_ones() as usize * slab.class.bytes();
             note(slab.heap, slab.busy_until, bytes);
         }

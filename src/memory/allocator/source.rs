@@ -34,7 +34,7 @@ pub(super) enum Part {
 
 /// A part on its way to the device (`departure`).
 #[derive(Debug)]
-pub(super) struct Departing {
+pub(super) struct ReleaseBatch {
     pub(super) part: Part,
     /// The bytes that count against the limit until the device has the part.
     pub(super) bytes: usize,

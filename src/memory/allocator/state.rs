@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::Device;
 use crate::base::size::to_usize;
-use crate::memory::allocator::cell::Counted;
+use crate::memory::allocator::thread_counters::BlockSize;
 use crate::memory::allocator::core::Native;
 use crate::memory::allocator::ledger::{Ledger, Purpose};
-use crate::memory::allocator::pending::{ALL, Freed, Holder, LOOKS, Pending, UsePoint, Wanted};
-use crate::memory::allocator::piece::Piece;
+use crate::memory::allocator::pending::{ALL, Freed, BlockingStream, LOOKS, Pending, UsePoint, WaitTarget};
+use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::torch::Torch;
 use crate::memory::allocator::torch_blocks::{Block, BlockId, Owner, State};
@@ -91,8 +91,8 @@ impl AllocatorState {
     #[inline(always)]
     pub(super) fn free_piece(
         &mut self,
-        piece: Piece,
-        counted: Counted,
+        piece: BlockRef,
+        counted: BlockSize,
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) -> bool {
@@ -125,7 +125,7 @@ impl AllocatorState {
                 let Owner { stream, pool, .. } = self.torch.owner_of(id);
                 (Place { address, bytes, stream, pool }, requested_bytes)
             }
-            Freed::Piece(piece) => {
+            Freed::Native(piece) => {
                 let requested_bytes = self.native.awaiting[&piece].requested_bytes();
                 (self.native.place_of(piece), requested_bytes)
             }
@@ -169,13 +169,13 @@ impl AllocatorState {
             self.note_completed(freed);
             match freed {
                 Freed::Block(id) => self.torch.complete_free(&mut self.ledger, id),
-                Freed::Piece(piece) => self.native.complete_free(piece),
+                Freed::Native(piece) => self.native.complete_free(piece),
             }
         }
     }
 
     /// The streams that freed memory waits for. The caller drops the list without the lock.
-    pub(super) fn holders(&self, wanted: Wanted) -> Vec<Holder> {
+    pub(super) fn holders(&self, wanted: WaitTarget) -> Vec<BlockingStream> {
         let mut held: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
         let mut note = |key: u64, ticket: u64, bytes: usize| {
             let (last, sum) = held.entry(key).or_default();
@@ -185,7 +185,7 @@ impl AllocatorState {
         for (key, ticket, freed) in self.pending.waiting() {
             let bytes = match freed {
                 Freed::Block(id) => self.torch.blocks[id].bytes,
-                Freed::Piece(piece) => self.native.awaiting[&piece].bytes(),
+                Freed::Native(piece) => self.native.awaiting[&piece].bytes(),
             };
             note(key, ticket, bytes);
         }
@@ -194,7 +194,7 @@ impl AllocatorState {
         let holder = |(key, (ticket, bytes))| {
             let known = self.pending.known(key).or_else(|| self.torch.homes.known(key));
             let known = known.or_else(|| self.native.known_stream(key))?;
-            Holder::of(known, ticket, bytes)
+            BlockingStream::of(known, ticket, bytes)
         };
         held.into_iter().filter_map(holder).collect()
     }
@@ -205,7 +205,7 @@ impl AllocatorState {
         self.pending.check();
         let blocks = self.torch.blocks.iter();
         let awaiting = blocks.filter(|(_, block)| block.state == State::AwaitingFree);
-        let pieces = self.native.awaiting.keys().map(|piece| Freed::Piece(*piece));
+        let pieces = self.native.awaiting.keys().map(|piece| Freed::Native(*piece));
         let awaiting = awaiting.map(|(id, _)| Freed::Block(id)).chain(pieces);
         assert!(awaiting.eq(self.pending.awaiting()), "what awaits its free");
     }

@@ -28,9 +28,9 @@ use crate::base::size::KIB;
 use crate::base::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, spin_hint};
 use crate::base::{asymmetric, fork};
 use crate::engine::log::context::AllocationContext;
-use crate::memory::allocator::allocated::{Allocated, Single};
+use crate::memory::allocator::allocated::{Allocated, CachedBlock};
 use crate::memory::allocator::bins::{Bins, HALF_BIN, Key};
-use crate::memory::allocator::marks::Tag;
+use crate::memory::allocator::live_table::Tag;
 /// Flag in the gate, below the id: the thread must stay out.
 const CLAIMED: u64 = 1;
 /// Permanent flag in the gate: entering needs a processor fence.
@@ -60,7 +60,7 @@ pub(super) struct ThreadCache {
     bins: UnsafeCell<Bins>,
 }
 
-// SAFETY: `bins` is plain values, and only `ThreadCache::enter` and `Claimed::with` reach it. The
+// SAFETY: `bins` is plain values, and only `ThreadCache::enter` and `RemoteGuard::with` reach it. The
 // protocol of this file's head keeps two threads from doing so at a time, and orders their uses.
 unsafe impl Sync for ThreadCache {}
 
@@ -97,7 +97,7 @@ impl Owner {
     }
 
     #[cfg(all(test, loom))]
-    pub(super) fn enter(&self, id: u64) -> Option<Inside<'_>> {
+    pub(super) fn enter(&self, id: u64) -> Option<OwnerGuard<'_>> {
         // SAFETY: this is the owner's thread: the owner is there once, and is not shared. Tests
         // leave before they enter again.
         unsafe { self.cache.enter(id) }
@@ -111,7 +111,7 @@ impl ThreadCache {
     /// # Safety
     /// The calling thread has its [`Owner`], is not inside, and keeps what is returned.
     #[inline(always)]
-    pub(super) unsafe fn enter_at_once(&self, id: u64) -> Option<Inside<'_>> {
+    pub(super) unsafe fn enter_at_once(&self, id: u64) -> Option<OwnerGuard<'_>> {
         // Relaxed: the fence orders it before the look; partner: `claim`.
         self.door.store(true, Ordering::Relaxed);
         asymmetric::light_if_free();
@@ -126,7 +126,7 @@ impl ThreadCache {
     ///
     /// # Safety
     /// As for [`ThreadCache::enter_at_once`].
-    pub(super) unsafe fn enter(&self, id: u64) -> Option<Inside<'_>> {
+    pub(super) unsafe fn enter(&self, id: u64) -> Option<OwnerGuard<'_>> {
         // Relaxed: as above.
         self.door.store(true, Ordering::Relaxed);
         asymmetric::light();
@@ -136,25 +136,25 @@ impl ThreadCache {
     }
 
     /// True for a closed cache. Under the lock of the list of caches, its former pieces are in
-    /// their heaps; for an owner that opens it meanwhile see [`Inside::open`].
+    /// their heaps; for an owner that opens it meanwhile see [`OwnerGuard::open`].
     pub(super) fn is_closed(&self) -> bool {
-        // Relaxed: those locks order it; partners: `Inside::open`, `Inside::close`,
-        // `Claimed::close`.
+        // Relaxed: those locks order it; partners: `OwnerGuard::open`, `OwnerGuard::close`,
+        // `RemoteGuard::close`.
         self.gate.load(Ordering::Relaxed) & CLOSED != 0
     }
 
     /// True when freed pieces wait for the lock. A thread that asks behind a claim that failed may
     /// miss one that was just freed.
     pub(super) fn has_leaving(&self) -> bool {
-        // Relaxed: the claim's fence orders it; partner: `Inside::leave`.
+        // Relaxed: the claim's fence orders it; partner: `OwnerGuard::leave`.
         self.has_leaving.load(Ordering::Relaxed)
     }
 
     /// Returns the stay, after the owner's thread has read the gate.
     #[inline(always)]
-    fn inside_if(&self, may_enter: bool, is_closed: bool) -> Option<Inside<'_>> {
+    fn inside_if(&self, may_enter: bool, is_closed: bool) -> Option<OwnerGuard<'_>> {
         if !may_enter {
-            // Release: as in `Inside::drop`; the fence above may be none. No model: in models it is
+            // Release: as in `OwnerGuard::drop`; the fence above may be none. No model: in models it is
             // a fence, behind which each store is a release.
             self.door.store(false, Ordering::Release);
             return None;
@@ -164,20 +164,20 @@ impl ThreadCache {
         // thread and was outside. A claimer whose flag this thread did not see sees the door, by
         // the two fences, and waits until the stay drops.
         let bins = unsafe { &mut *bins };
-        Some(Inside { cache: self, is_closed, bins })
+        Some(OwnerGuard { cache: self, is_closed, bins })
     }
 }
 
 /// The owner's stay in its cache.
 #[derive(Debug)]
-pub(super) struct Inside<'a> {
+pub(super) struct OwnerGuard<'a> {
     cache: &'a ThreadCache,
     /// True for a closed cache.
     is_closed: bool,
     pub(super) bins: &'a mut Bins,
 }
 
-impl Inside<'_> {
+impl OwnerGuard<'_> {
     pub(super) fn is_of(&self, cache: &ThreadCache) -> bool {
         ptr::eq(self.cache, cache)
     }
@@ -222,7 +222,7 @@ impl Inside<'_> {
     }
 }
 
-impl Drop for Inside<'_> {
+impl Drop for OwnerGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.cache.bins.with_mut(|_| ()); // so that models see how long it was in use
@@ -233,7 +233,7 @@ impl Drop for Inside<'_> {
 
 /// Another thread's right to a cache.
 #[derive(Debug)]
-pub(super) struct Claimed<'a>(&'a ThreadCache);
+pub(super) struct RemoteGuard<'a>(&'a ThreadCache);
 
 #[cfg(all(test, not(loom)))]
 thread_local! {
@@ -245,7 +245,7 @@ thread_local! {
 /// Caches whose threads are kept out.
 #[derive(Debug)]
 pub(super) struct Claims<'a> {
-    pub(super) claimed: Vec<Claimed<'a>>,
+    pub(super) claimed: Vec<RemoteGuard<'a>>,
     /// False when a thread was inside, whose cache is not among them.
     pub(super) is_whole: bool,
 }
@@ -258,7 +258,7 @@ pub(super) fn claim<'a>(caches: impl IntoIterator<Item = &'a Arc<ThreadCache>>) 
         // look; partner: `ThreadCache::enter`.
         let was = cache.gate.fetch_or(CLAIMED, Ordering::Relaxed);
         assert_eq!(was & CLAIMED, 0, "a claimer has the lock of the list of caches");
-        Claimed(cache)
+        RemoteGuard(cache)
     };
     let mut claimed: Vec<_> = caches.into_iter().map(publish).collect();
     if claimed.is_empty() {
@@ -268,8 +268,8 @@ pub(super) fn claim<'a>(caches: impl IntoIterator<Item = &'a Arc<ThreadCache>>) 
     #[cfg(all(test, not(loom)))]
     CLAIMS.set(CLAIMS.get() + 1);
     let (count, mut looks) = (claimed.len(), 0);
-    claimed.retain(|Claimed(cache)| {
-        // Acquire: pairs with `Inside::drop`. In a forked child the other threads are gone.
+    claimed.retain(|RemoteGuard(cache)| {
+        // Acquire: pairs with `OwnerGuard::drop`. In a forked child the other threads are gone.
         while cache.door.load(Ordering::Acquire) && !fork::is_child() {
             if looks == MOST_LOOKS {
                 return false;
@@ -285,7 +285,7 @@ pub(super) fn claim<'a>(caches: impl IntoIterator<Item = &'a Arc<ThreadCache>>) 
     Claims { claimed, is_whole }
 }
 
-impl Claimed<'_> {
+impl RemoteGuard<'_> {
     pub(super) fn with<R>(&mut self, with: impl FnOnce(&mut Bins) -> R) -> R {
         // SAFETY: no other reference exists. `claim` raised the flag, so no other thread claims;
         // it saw the owner outside after its fence, and the owner reads the flag behind its own.
@@ -301,12 +301,12 @@ impl Claimed<'_> {
     /// Closes the emptied cache.
     pub(super) fn close(&mut self) {
         self.0.has_leaving.store(false, Ordering::Relaxed); // see `ThreadCache::has_leaving`
-        // Relaxed: as `Inside::close`; the thread sees it with the end of the claim.
+        // Relaxed: as `OwnerGuard::close`; the thread sees it with the end of the claim.
         self.0.gate.fetch_or(CLOSED, Ordering::Relaxed);
     }
 }
 
-impl Drop for Claimed<'_> {
+impl Drop for RemoteGuard<'_> {
     fn drop(&mut self) {
         // Release: pairs with the thread's next look, and the next claim.
         self.0.gate.fetch_and(!CLAIMED, Ordering::Release);
@@ -361,14 +361,14 @@ impl LastUsed {
 /// This thread's stay in its cache, during which `LAST_USED` is null.
 #[derive(Debug)]
 pub(super) struct CacheGuard<'a> {
-    pub(super) inside: Inside<'a>,
+    pub(super) inside: OwnerGuard<'a>,
     pub(super) last_used: LastUsed,
 }
 
 impl<'a> Deref for CacheGuard<'a> {
-    type Target = Inside<'a>;
+    type Target = OwnerGuard<'a>;
 
-    fn deref(&self) -> &Inside<'a> {
+    fn deref(&self) -> &OwnerGuard<'a> {
         &self.inside
     }
 }
@@ -395,7 +395,7 @@ const MOST_BATCHES: usize = 8;
 ///
 /// Equation: `bytes` is the sum of the sizes of all pieces, at most [`MOST_BYTES`].
 #[derive(Debug, Default)]
-pub(super) struct Batches {
+pub(super) struct TransferCache {
     /// The newest one last; none is empty.
     batches: Vec<Batch>,
     bytes: usize,
@@ -405,12 +405,12 @@ pub(super) struct Batches {
 struct Batch {
     key: Key,
     count: usize,
-    pieces: [Single; HALF_BIN],
+    pieces: [CachedBlock; HALF_BIN],
 }
 
-impl Batches {
+impl TransferCache {
     /// Adds half a bin. False, without an effect, when there is no room for it.
-    pub(super) fn put(&mut self, key: Key, pieces: &[Single; HALF_BIN]) -> bool {
+    pub(super) fn put(&mut self, key: Key, pieces: &[CachedBlock; HALF_BIN]) -> bool {
         let bytes = self.bytes + HALF_BIN * key.bytes;
         if bytes > MOST_BYTES || self.batches.len() == MOST_BATCHES {
             return false;
@@ -425,7 +425,7 @@ impl Batches {
     }
 
     /// Takes at most `most` pieces of the newest batch with a key. Returns their number.
-    pub(super) fn take(&mut self, key: Key, most: usize, put: &mut dyn FnMut(Single)) -> usize {
+    pub(super) fn take(&mut self, key: Key, most: usize, put: &mut dyn FnMut(CachedBlock)) -> usize {
         let Some(place) = self.batches.iter().rposition(|batch| batch.key == key) else { return 0 };
         let batch = &mut self.batches[place];
         let left = batch.count.saturating_sub(most);

@@ -7,19 +7,19 @@ use crate::base::device::{Device, DeviceKind};
 use crate::base::size::MIB;
 use crate::memory::allocator::allocated::Handle;
 use crate::memory::allocator::ids::BlockId;
-use crate::memory::allocator::marks::Marks;
-use crate::memory::allocator::piece::Piece;
+use crate::memory::allocator::live_table::LiveTable;
+use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::{AllocatorConfig, CachingAllocator, Request};
 use crate::null::{NullBackend, NullConfig};
 use crate::numbers::Numbers;
 use crate::seed::seed;
 
 /// Half a bin of pieces, each with an address of its own, until the task of its number.
-fn half_bin(live: &Marks, key: Key, first: u64) -> [Single; HALF_BIN] {
+fn half_bin(live: &LiveTable, key: Key, first: u64) -> [CachedBlock; HALF_BIN] {
     std::array::from_fn(|nth| {
         let address = first + nth as u64;
         let block = BlockId::from_number(u32::try_from(address).unwrap());
-        let handle = Handle::of_mark(live.mark_of(Piece::block(block)), live.tag());
+        let handle = Handle::of_mark(live.mark_of(BlockRef::block(block)), live.tag());
         let piece = Allocated::of_piece(handle, address, key.bytes, address, key.stream);
         piece.single_until(address, handle.untagged(live.tag()).unwrap().0)
     })
@@ -33,8 +33,8 @@ fn known_bytes(model: &[(Key, Vec<u64>)]) -> usize {
 /// random steps beside a model; keys of which few fit, and keys of which many do.
 #[test]
 fn what_was_put_comes_out_once_and_is_bounded() {
-    let (mut numbers, live) = (Numbers::new(seed()), Marks::default());
-    let (mut batches, mut next) = (Batches::default(), 1);
+    let (mut numbers, live) = (Numbers::new(seed()), LiveTable::default());
+    let (mut batches, mut next) = (TransferCache::default(), 1);
     let mut model: Vec<(Key, Vec<u64>)> = Vec::new();
     for _ in 0..20_000 {
         let (stream, step) = (numbers.below(2) as u64, numbers.below(9));

@@ -1,4 +1,4 @@
-//! Splits and merges blocks, and keeps the indices of free blocks up to date.
+//! InactiveSplits and merges blocks, and keeps the indices of free blocks up to date.
 //!
 //! Mapped and unmapped free blocks never merge. Unmapped blocks are whole pages, because the pages
 //! at the ends of a used block are mapped. A mapped free block is *open* beside an unmapped one. A
@@ -8,11 +8,11 @@
 
 use std::ops::Range;
 
-use crate::memory::allocator::amounts::Change;
+use crate::memory::allocator::pool_counters::Change;
 use crate::memory::allocator::area::{Area, AreaRange};
 use crate::memory::allocator::block::{Block, Blocks, State};
 use crate::memory::allocator::core::{Native, units_of};
-use crate::memory::allocator::free_blocks::{FreeBlock, FreeBlocks, Listing};
+use crate::memory::allocator::free_blocks::{FreeBlock, FreeBlocks, FreeList};
 use crate::memory::allocator::heap::Arena;
 use crate::memory::allocator::ids::{BlockId, FreeId, HeapId, Kind};
 use crate::memory::allocator::pages::{Grid, Parts};
@@ -103,7 +103,7 @@ impl Native {
         self.tiles_of(id).settle(id, state)
     }
 
-    /// Splits `units` off a block, at its end or its beginning, and returns them as a block in use.
+    /// InactiveSplits `units` off a block, at its end or its beginning, and returns them as a block in use.
     pub(super) fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
         self.tiles_of(id).cut_off(id, units, is_end)
     }
@@ -137,7 +137,7 @@ struct Tiles<'a> {
 }
 
 impl Tiles<'_> {
-    /// Splits units off a free block, at one of its ends; the rest stays listed.
+    /// InactiveSplits units off a free block, at one of its ends; the rest stays listed.
     #[inline(always)]
     fn take_end(&mut self, id: BlockId, entry: FreeId, units: u32, is_end: bool) -> BlockId {
         let Block { previous, next, .. } = self.blocks[id];
@@ -222,7 +222,7 @@ impl Tiles<'_> {
     /// True when no neighbour of a free block was bare.
     #[inline(always)]
     fn is_closed(&self, entry: FreeId) -> bool {
-        self.free[entry].listing == Listing::Closed
+        self.free[entry].listing == FreeList::Mapped
     }
 
     /// As [`Self::list_anew`], for a block without a bare neighbour, before and after.
@@ -234,7 +234,7 @@ impl Tiles<'_> {
         let parts = Parts::of_free(block, self.area, self.grid);
         *self.moved += was.change_to(parts, self.area);
         self.free.idle.set_parts(entry, parts, entries);
-        self.indices.place(entry, Listing::Closed, block.units, entries);
+        self.indices.place(entry, FreeList::Mapped, block.units, entries);
     }
 
     /// Updates the entry, the list and the inactive splits of a free block after a change.
@@ -325,7 +325,7 @@ impl Native {
                 self.splits.count_moved(kind.class());
                 id
             }
-            Fit::Inside(found) => self.carve(found, kind),
+            Fit::OwnerGuard(found) => self.carve(found, kind),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::memory::allocator::ids::{BlockId, SlabId};
 /// are those of equal slots in adjacent slabs, so that marks that two threads write are on
 /// different cache lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Piece(u64);
+pub(super) struct BlockRef(u64);
 
 /// The block of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub(super) enum Part {
 
 /// A piece that was taken for a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
-    pub(super) piece: Piece,
+pub(super) struct BlockSelection {
+    pub(super) piece: BlockRef,
     /// True when it is of the request's heap, and of the planned arena and size there.
     pub(super) is_as_planned: bool,
 }
@@ -45,7 +45,7 @@ fn unspread(place: u64) -> u64 {
     place & !0xFFF | slab << 6 | line.wrapping_sub(SLAB_STRIDE * slab) & 0x3F
 }
 
-impl Piece {
+impl BlockRef {
     pub(super) fn block(id: BlockId) -> Self {
         Self(u64::from(id.number()))
     }
@@ -94,12 +94,12 @@ impl Piece {
     }
 }
 
-impl Taken {
-    pub(super) fn as_planned(piece: Piece) -> Self {
+impl BlockSelection {
+    pub(super) fn as_planned(piece: BlockRef) -> Self {
         Self { piece, is_as_planned: true }
     }
 
-    pub(super) fn other(piece: Piece) -> Self {
+    pub(super) fn other(piece: BlockRef) -> Self {
         Self { piece, is_as_planned: false }
     }
 }
@@ -110,19 +110,19 @@ mod tests {
 
     #[test]
     fn places_stand_for_what_they_were_made_of_and_neighbours_are_apart() {
-        let again = |piece: Piece| Piece::at(piece.place(), piece.is_small());
+        let again = |piece: BlockRef| BlockRef::at(piece.place(), piece.is_small());
         for number in (1..10_000).chain([1 << 26, (1 << 27) - 65]) {
             let (block, slab) = (BlockId::from_number(number), SlabId::from_number(number));
-            assert_eq!(Piece::block(block).part(), Part::Block(block));
-            assert_eq!(again(Piece::block(block)), Piece::block(block));
+            assert_eq!(BlockRef::block(block).part(), Part::Block(block));
+            assert_eq!(again(BlockRef::block(block)), BlockRef::block(block));
             for slot in 0..64 {
-                assert_eq!(Piece::small(slab, slot).part(), Part::Small(slab, slot));
-                assert_eq!(again(Piece::small(slab, slot)), Piece::small(slab, slot));
+                assert_eq!(BlockRef::small(slab, slot).part(), Part::Small(slab, slot));
+                assert_eq!(again(BlockRef::small(slab, slot)), BlockRef::small(slab, slot));
             }
         }
         let last = BlockId::from_number(u32::MAX);
-        assert_eq!(Piece::block(last).part(), Part::Block(last));
-        let at = |slab: u32, slot| Piece::small(SlabId::from_number(slab), slot).place().index();
+        assert_eq!(BlockRef::block(last).part(), Part::Block(last));
+        let at = |slab: u32, slot| BlockRef::small(SlabId::from_number(slab), slot).place().index();
         for slab in 1..100 {
             assert!(at(slab, 4).abs_diff(at(slab, 5)) >= 64, "slots of {slab}");
             for other in 1..5 {

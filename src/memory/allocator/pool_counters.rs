@@ -10,18 +10,18 @@ use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};
 /// Amounts and their peaks. A peak is passed seldom, so what is stored is the room below it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peaked<const N: usize> {
+pub(super) struct PeakCounters<const N: usize> {
     peaks: [u64; N],
     rooms: [i64; N],
 }
 
-impl<const N: usize> Default for Peaked<N> {
+impl<const N: usize> Default for PeakCounters<N> {
     fn default() -> Self {
         Self { peaks: [0; N], rooms: [0; N] }
     }
 }
 
-impl<const N: usize> Peaked<N> {
+impl<const N: usize> PeakCounters<N> {
     pub(crate) fn current(&self) -> [u64; N] {
         std::array::from_fn(|index| below(self.peaks[index], self.rooms[index]))
     }
@@ -59,18 +59,18 @@ impl<const N: usize> Peaked<N> {
 
 /// A number, its bytes and, with three amounts, the requested bytes, of each class and of both.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Amounts<const N: usize> {
-    classes: [Peaked<N>; 2],
-    all: Peaked<N>,
+pub(super) struct PoolCounters<const N: usize> {
+    classes: [PeakCounters<N>; 2],
+    all: PeakCounters<N>,
 }
 
-impl<const N: usize> Default for Amounts<N> {
+impl<const N: usize> Default for PoolCounters<N> {
     fn default() -> Self {
-        Self { classes: [Peaked::default(); 2], all: Peaked::default() }
+        Self { classes: [PeakCounters::default(); 2], all: PeakCounters::default() }
     }
 }
 
-impl<const N: usize> Amounts<N> {
+impl<const N: usize> PoolCounters<N> {
     #[inline(always)]
     pub(super) fn leave(&mut self, class: PoolClass, amounts: [usize; N]) {
         self.change(class, signed(amounts));
@@ -99,14 +99,14 @@ impl<const N: usize> Amounts<N> {
     }
 
     pub(super) fn reset_peaks(&mut self) {
-        self.classes.iter_mut().chain([&mut self.all]).for_each(Peaked::reset_peaks);
+        self.classes.iter_mut().chain([&mut self.all]).for_each(PeakCounters::reset_peaks);
     }
 
-    pub(super) fn of(&self, class: PoolClass) -> &Peaked<N> {
+    pub(super) fn of(&self, class: PoolClass) -> &PeakCounters<N> {
         &self.classes[class as usize]
     }
 
-    pub(crate) fn all(&self) -> &Peaked<N> {
+    pub(crate) fn all(&self) -> &PeakCounters<N> {
         &self.all
     }
 }
@@ -124,8 +124,8 @@ fn below(peak: u64, room: i64) -> u64 {
 /// The number of parts, and their bytes, and their history. What was given up follows: it is what
 /// was gained and is not there any more.
 #[derive(Debug, Default)]
-pub(super) struct Splits {
-    now: Amounts<2>,
+pub(super) struct InactiveSplits {
+    now: PoolCounters<2>,
     /// Of each class, as the next field.
     gained: [[u64; 2]; 2],
     /// What was there when the sums were reset.
@@ -141,7 +141,7 @@ pub(super) struct Change {
     pub(super) bytes: isize,
 }
 
-impl Splits {
+impl InactiveSplits {
     /// Counts what moved in an arena of a class.
     #[inline(always)]
     pub(super) fn count_moved(&mut self, class: PoolClass) {
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn peaks_are_those_of_each_class_and_of_both() {
         let mut numbers = Numbers::new(seed());
-        let mut amounts = Amounts::<2>::default();
+        let mut amounts = PoolCounters::<2>::default();
         let (mut current, mut peaks) = ([[0_u64; 2]; 3], [[0_u64; 2]; 3]);
         let mut out: Vec<(PoolClass, usize)> = Vec::new();
         for _ in 0..5_000 {

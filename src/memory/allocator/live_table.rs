@@ -1,4 +1,4 @@
-//! Marks: the requested size of each piece in use, which its owner reads without a lock.
+//! LiveTable: the requested size of each piece in use, which its owner reads without a lock.
 #![expect(unsafe_code, reason = "a mark is found again through a word, without its table")]
 
 use std::ptr;
@@ -8,9 +8,9 @@ use crossbeam_queue::SegQueue;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::{AtomicU16, AtomicU32, AtomicU64};
 use crate::memory::allocator::ids::SlabId;
-use crate::memory::allocator::piece::{CHUNK_COUNT, Chunks, Entry, GROUP, Piece, Place, Spare};
+use crate::memory::allocator::block_ref::{CHUNK_COUNT, Chunks, Entry, GROUP, BlockRef, Place, Spare};
 #[derive(Debug)]
-pub(super) struct Marks {
+pub(super) struct LiveTable {
     blocks: Chunks<AtomicU32>,
     small: Chunks<AtomicU16>,
     tag: Tag,
@@ -22,7 +22,7 @@ pub(super) struct Marks {
 /// Relaxed, all accesses: the piece's owner writes, and a piece changes its owner through the
 /// allocator's lock or the program's own synchronisation.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Mark {
+pub(super) enum LiveEntry {
     Small(&'static AtomicU16),
     Block(&'static AtomicU32),
 }
@@ -36,8 +36,8 @@ pub(super) struct SlabMarks {
 
 impl SlabMarks {
     #[inline(always)]
-    pub(super) fn of(self, slot: u8) -> Mark {
-        Mark::Small(&self.group[Piece::place_in_group(self.slab, slot)])
+    pub(super) fn of(self, slot: u8) -> LiveEntry {
+        LiveEntry::Small(&self.group[BlockRef::place_in_group(self.slab, slot)])
     }
 }
 
@@ -100,7 +100,7 @@ macro_rules! entries {
             }
 
             fn is_clear(&self) -> bool {
-                self.load(Ordering::Relaxed) == $not_in_use // see `Mark`
+                self.load(Ordering::Relaxed) == $not_in_use // see `LiveEntry`
             }
 
             fn spare() -> &'static Spare<Self> {
@@ -116,13 +116,13 @@ entries! {
     AtomicU16, NOT_IN_USE_SMALL;
 }
 
-impl Default for Marks {
+impl Default for LiveTable {
     fn default() -> Self {
         Self { blocks: Chunks::default(), small: Chunks::default(), tag: Tag::take() }
     }
 }
 
-impl Drop for Marks {
+impl Drop for LiveTable {
     fn drop(&mut self) {
         // A leaked piece keeps its tag and its mark: its handle still exists.
         if self.blocks.is_clear() && self.small.is_clear() {
@@ -131,7 +131,7 @@ impl Drop for Marks {
     }
 }
 
-impl Marks {
+impl LiveTable {
     pub(super) fn tag(&self) -> Tag {
         self.tag
     }
@@ -143,25 +143,25 @@ impl Marks {
 
     /// Returns the mark of a piece. `None` when it was not created.
     #[inline]
-    pub(super) fn mark(&self, piece: Piece) -> Option<Mark> {
+    pub(super) fn mark(&self, piece: BlockRef) -> Option<LiveEntry> {
         let place = piece.place();
         Some(if piece.is_small() {
-            Mark::Small(self.small.get(place)?)
+            LiveEntry::Small(self.small.get(place)?)
         } else {
-            Mark::Block(self.blocks.get(place)?)
+            LiveEntry::Block(self.blocks.get(place)?)
         })
     }
 
     /// Returns the marks of a known slab.
     #[inline]
     pub(super) fn marks_of(&self, slab: SlabId) -> SlabMarks {
-        let first = Place::of(Piece::first_of_group(slab));
+        let first = Place::of(BlockRef::first_of_group(slab));
         SlabMarks { group: self.small.group(first).expect("of a known slab"), slab }
     }
 
     /// Returns the mark of a piece, which it creates if needed; under the allocator's lock.
     #[inline]
-    pub(super) fn mark_of(&self, piece: Piece) -> Mark {
+    pub(super) fn mark_of(&self, piece: BlockRef) -> LiveEntry {
         self.mark(piece).unwrap_or_else(|| {
             assert!(!piece.is_small(), "{piece:?} is of no known slab");
             self.blocks.grow_to(piece.place().index());
@@ -171,25 +171,25 @@ impl Marks {
 
     /// Returns the piece that has a mark of this table.
     #[inline(always)]
-    pub(super) fn piece(&self, mark: Mark) -> Option<Piece> {
+    pub(super) fn piece(&self, mark: LiveEntry) -> Option<BlockRef> {
         Some(match mark {
-            Mark::Small(mark) => Piece::at(self.small.place_of(mark)?, true),
-            Mark::Block(mark) => Piece::at(self.blocks.place_of(mark)?, false),
+            LiveEntry::Small(mark) => BlockRef::at(self.small.place_of(mark)?, true),
+            LiveEntry::Block(mark) => BlockRef::at(self.blocks.place_of(mark)?, false),
         })
     }
 }
 
-impl Mark {
+impl LiveEntry {
     /// Marks the piece as in use for a request.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "at most 32 KiB; less than a page")]
     pub(super) fn begin(self, bytes: usize, requested_bytes: usize) {
         match self {
             Self::Small(mark) => {
-                mark.store(requested_bytes as u16, Ordering::Relaxed); // see `Mark`
+                mark.store(requested_bytes as u16, Ordering::Relaxed); // see `LiveEntry`
             }
             Self::Block(mark) => {
-                mark.store((bytes - requested_bytes) as u32, Ordering::Relaxed); // see `Mark`
+                mark.store((bytes - requested_bytes) as u32, Ordering::Relaxed); // see `LiveEntry`
             }
         }
     }
@@ -199,8 +199,8 @@ impl Mark {
     pub(super) fn end(self, bytes: usize) -> Option<usize> {
         let requested_bytes = self.requested(bytes);
         match self {
-            Self::Small(mark) => mark.store(NOT_IN_USE_SMALL, Ordering::Relaxed), // see `Mark`
-            Self::Block(mark) => mark.store(NOT_IN_USE, Ordering::Relaxed),       // see `Mark`
+            Self::Small(mark) => mark.store(NOT_IN_USE_SMALL, Ordering::Relaxed), // see `LiveEntry`
+            Self::Block(mark) => mark.store(NOT_IN_USE, Ordering::Relaxed),       // see `LiveEntry`
         }
         requested_bytes
     }
@@ -210,11 +210,11 @@ impl Mark {
     pub(super) fn requested(self, bytes: usize) -> Option<usize> {
         match self {
             Self::Small(mark) => {
-                let requested_bytes = mark.load(Ordering::Relaxed) as usize; // see `Mark`
+                let requested_bytes = mark.load(Ordering::Relaxed) as usize; // see `LiveEntry`
                 (requested_bytes != NOT_IN_USE_SMALL as usize).then_some(requested_bytes)
             }
             Self::Block(mark) => {
-                let slack_bytes = mark.load(Ordering::Relaxed); // see `Mark`
+                let slack_bytes = mark.load(Ordering::Relaxed); // see `LiveEntry`
                 (slack_bytes != NOT_IN_USE).then(|| bytes - slack_bytes as usize)
             }
         }
@@ -230,10 +230,10 @@ impl Mark {
         address | sort
     }
 
-    /// Converts bits from [`Mark::to_bits`] back. `None` for a word with higher bits.
+    /// Converts bits from [`LiveEntry::to_bits`] back. `None` for a word with higher bits.
     ///
     /// # Safety
-    /// [`Mark::to_bits`] returned the bits, or the word has higher ones.
+    /// [`LiveEntry::to_bits`] returned the bits, or the word has higher ones.
     #[inline(always)]
     pub(super) unsafe fn from_bits(bits: u64) -> Option<Self> {
         match bits >> ADDRESS_BITS {

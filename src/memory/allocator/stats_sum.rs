@@ -1,13 +1,13 @@
 //! Sums the counts of all threads into the allocator's statistics.
 
-use crate::memory::allocator::amounts::{Amounts, Peaked};
+use crate::memory::allocator::pool_counters::{PoolCounters, PeakCounters};
 use crate::memory::allocator::caches::{Caches, Threads};
-use crate::memory::allocator::cell::{Cell, CellSums, Part, Quantity};
+use crate::memory::allocator::thread_counters::{ThreadCounters, CellSums, Part, Quantity};
 use crate::memory::allocator::core::Native;
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};
-use crate::memory::allocator::thread_cache::Claimed;
+use crate::memory::allocator::thread_cache::RemoteGuard;
 
 /// Bytes in use under engine `native`.
 #[derive(Clone, Copy, Debug)]
@@ -68,13 +68,13 @@ impl Caches {
     fn count_by<T>(
         &self,
         threads: &Threads,
-        claimed: &mut [Claimed<'_>],
+        claimed: &mut [RemoteGuard<'_>],
         look: impl FnOnce(&AllocatorState, &Statistics) -> T,
     ) -> T {
         let mut statistics = Statistics::default();
         let state = self.state.lock(); // from here nothing moves
         let cells = claimed.iter_mut().map(|cache| cache.with(|kept| kept.cell().clone()));
-        let cells: Vec<Cell> = cells.chain([threads.shared.clone()]).collect();
+        let cells: Vec<ThreadCounters> = cells.chain([threads.shared.clone()]).collect();
         let native = &state.native;
         // Heaps do not count requested bytes.
         let bounds = [Quantity::Count, Quantity::Bytes, Quantity::Bytes];
@@ -126,7 +126,7 @@ impl Caches {
 }
 
 /// Sums one quantity over all cells. `out` bounds the peak when several threads counted.
-fn sum_up(cells: &[Cell], quantity: Quantity, out: &PooledStat) -> PooledStat {
+fn sum_up(cells: &[ThreadCounters], quantity: Quantity, out: &PooledStat) -> PooledStat {
     let sums: Vec<CellSums> = cells.iter().map(|cell| cell.sums(quantity)).collect();
     let mut moved = cells.iter().zip(&sums).filter(|(cell, _)| cell.is_moved());
     let only = match (moved.next(), moved.next()) {
@@ -158,9 +158,9 @@ fn sum_up(cells: &[Cell], quantity: Quantity, out: &PooledStat) -> PooledStat {
     }
 }
 
-fn of_amounts<const N: usize>(amounts: &Amounts<N>, quantity: Quantity) -> PooledStat {
+fn of_amounts<const N: usize>(amounts: &PoolCounters<N>, quantity: Quantity) -> PooledStat {
     let index = quantity as usize;
-    let stat = |amount: &Peaked<N>| Stat {
+    let stat = |amount: &PeakCounters<N>| Stat {
         current: amount.current()[index],
         peak: amount.peaks()[index],
         ..Stat::default()

@@ -27,7 +27,7 @@ use crate::memory::allocator::allocate::{Pass, Planned, Step};
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::{Purpose, lock_when};
-use crate::memory::allocator::pending::{ALL, Holder, Wanted};
+use crate::memory::allocator::pending::{ALL, BlockingStream, WaitTarget};
 use crate::memory::allocator::plan::Search;
 use crate::memory::allocator::source::Source;
 use crate::memory::allocator::state::AllocatorState;
@@ -56,15 +56,15 @@ enum Outcome {
     },
     /// The streams that use free memory, largest use first.
     InUse {
-        holders: Vec<Holder>,
+        holders: Vec<BlockingStream>,
         reachable_bytes: usize,
     },
 }
 
 /// This thread's turn, given up on drop.
-struct Turn<'a>(&'a CachingAllocator);
+struct ReclaimGuard<'a>(&'a CachingAllocator);
 
-impl Drop for Turn<'_> {
+impl Drop for ReclaimGuard<'_> {
     fn drop(&mut self) {
         let AllocatorState { ledger, native, .. } = &mut *self.0.state.lock();
         ledger.turn = None;
@@ -154,10 +154,10 @@ impl CachingAllocator {
         drop(self.lock_when(|state| state.native.may_move_pages(&state.ledger)));
     }
 
-    fn take_turn(&self) -> Turn<'_> {
+    fn take_turn(&self) -> ReclaimGuard<'_> {
         let mut state = self.lock_when(|state| state.ledger.turn.is_none());
         state.ledger.turn = Some(thread::current().id());
-        Turn(self)
+        ReclaimGuard(self)
     }
 
     /// The number of departures; `None` while memory is on its way from or to the device.
@@ -193,14 +193,14 @@ impl AllocatorState {
     }
 }
 
-impl Turn<'_> {
+impl ReclaimGuard<'_> {
     fn run(&self, planned: &Planned<'_>, refused: &BTreeSet<u64>) -> Result<Outcome> {
         let allocator = self.0;
         let (mut looks, mut reachable_bytes) = (0, 0);
         while looks < MOST_LOOKS {
             // Memory freed from here on may come too late to go back with the rest.
             let look =
-                |state: &AllocatorState| (state.holders(Wanted::Served), state.count_frees());
+                |state: &AllocatorState| (state.holders(WaitTarget::Served), state.count_frees());
             let (before, frees) = allocator.trim_and_see(look);
             let was_in_use = before.iter().any(|holder| !refused.contains(&holder.key()));
             // This ends: no other thread begins here.
@@ -225,7 +225,7 @@ impl Turn<'_> {
                 reachable_bytes = state.reachable_bytes(free_bytes);
                 let could_serve = reachable_bytes >= planned.least_bytes()
                     && state.could_serve_if_idle(planned, state.ledger.left_bytes(free_bytes));
-                (state.count_frees() == frees, could_serve, state.holders(Wanted::Served))
+                (state.count_frees() == frees, could_serve, state.holders(WaitTarget::Served))
             };
             if !could_serve {
                 break;
@@ -297,5 +297,5 @@ impl CachingAllocator {
 }
 
 #[cfg(all(test, not(loom)))]
-#[path = "turn_tests.rs"]
+#[path = "reclaim_tests.rs"]
 mod tests;

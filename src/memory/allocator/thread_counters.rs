@@ -16,7 +16,7 @@ const NO_BOUND: i64 = i64::MAX / 2;
 /// the peak of the class, and both rooms together at most that to the peak of both classes. So no
 /// peak is passed while no room is negative.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cell {
+pub(super) struct ThreadCounters {
     /// Of the class in force, which is always in one place: a processor knows where the next
     /// request looks before it knows of what class that is.
     moving: Moving,
@@ -42,7 +42,7 @@ pub(super) struct Cell {
 /// What moved of one class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moving {
-    rooms: [Room; 3],
+    rooms: [FitCandidate; 3],
     /// The requested bytes of its allocations since the last settlement.
     requested_bytes: u64,
 }
@@ -52,7 +52,7 @@ struct Moving {
 /// The rooms are not adjacent: a store of two words as one, read as single words, costs a processor
 /// as much as all the rest.
 #[derive(Clone, Copy, Debug, Default)]
-struct Room {
+struct FitCandidate {
     /// What the class may allocate before it must be settled; negative beyond it.
     room: i64,
     /// `room` at the last settlement.
@@ -69,13 +69,13 @@ struct Total {
 
 /// The class and sizes of a piece.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Counted {
+pub(super) struct BlockSize {
     pub(super) class: PoolClass,
     pub(super) bytes: usize,
     pub(super) requested_bytes: usize,
 }
 
-impl Counted {
+impl BlockSize {
     #[inline(always)]
     #[expect(clippy::cast_possible_wrap, reason = "below an exbibyte")]
     fn amounts(self) -> [i64; 3] {
@@ -83,25 +83,25 @@ impl Counted {
     }
 }
 
-impl Cell {
+impl ThreadCounters {
     /// Counts an allocation.
-    pub(super) fn begin(&mut self, counted: Counted) {
+    pub(super) fn begin(&mut self, counted: BlockSize) {
         self.note_taken(counted.class, counted.bytes, 1);
         self.begin_taken(counted);
     }
 
-    /// As [`Cell::begin`], for a piece that the bin's take count includes.
+    /// As [`ThreadCounters::begin`], for a piece that the bin's take count includes.
     #[inline(always)]
-    pub(super) fn begin_taken(&mut self, counted: Counted) {
+    pub(super) fn begin_taken(&mut self, counted: BlockSize) {
         if !self.begin_below_peak(counted) {
             self.begin_past_peak(counted);
         }
     }
 
-    /// The end of [`Cell::begin_taken`] where a peak might be passed.
+    /// The end of [`ThreadCounters::begin_taken`] where a peak might be passed.
     #[cold]
     #[inline(never)]
-    fn begin_past_peak(&mut self, counted: Counted) {
+    fn begin_past_peak(&mut self, counted: BlockSize) {
         self.move_by(counted);
         self.settle();
         self.passes += 1;
@@ -110,14 +110,14 @@ impl Cell {
         }
     }
 
-    /// As [`Cell::begin_taken`]. False, without counting, when a peak might be passed.
+    /// As [`ThreadCounters::begin_taken`]. False, without counting, when a peak might be passed.
     #[inline(always)]
-    fn begin_below_peak(&mut self, counted: Counted) -> bool {
+    fn begin_below_peak(&mut self, counted: BlockSize) -> bool {
         if self.class != counted.class {
             self.switch();
         }
         let mut signs = 0;
-        for (Room { room, .. }, amount) in self.moving.rooms.iter().zip(counted.amounts()) {
+        for (FitCandidate { room, .. }, amount) in self.moving.rooms.iter().zip(counted.amounts()) {
             signs |= room - amount;
         }
         if signs >= 0 {
@@ -128,9 +128,9 @@ impl Cell {
 
     /// Counts an allocation of the class in force.
     #[inline(always)]
-    fn move_by(&mut self, counted: Counted) {
+    fn move_by(&mut self, counted: BlockSize) {
         let Moving { rooms, requested_bytes } = &mut self.moving;
-        for (Room { room, .. }, amount) in rooms.iter_mut().zip(counted.amounts()) {
+        for (FitCandidate { room, .. }, amount) in rooms.iter_mut().zip(counted.amounts()) {
             *room -= amount;
         }
         *requested_bytes = requested_bytes.wrapping_add(counted.requested_bytes as u64);
@@ -158,7 +158,7 @@ impl Cell {
 
     /// Counts a free.
     #[inline(always)]
-    pub(super) fn end(&mut self, counted: Counted) {
+    pub(super) fn end(&mut self, counted: BlockSize) {
         if self.free_class.is_none() {
             self.settle();
         }
@@ -167,9 +167,9 @@ impl Cell {
         self.end_passes(counted);
     }
 
-    /// As [`Cell::end`], where [`Cell::may_end`].
+    /// As [`ThreadCounters::end`], where [`ThreadCounters::may_end`].
     #[inline(always)]
-    pub(super) fn end_passes(&mut self, counted: Counted) {
+    pub(super) fn end_passes(&mut self, counted: BlockSize) {
         self.passes = 0;
         self.end_in_force(counted);
     }
@@ -186,10 +186,10 @@ impl Cell {
         true
     }
 
-    /// As [`Cell::end_passes`], but the next pass of a peak follows those before.
+    /// As [`ThreadCounters::end_passes`], but the next pass of a peak follows those before.
     #[inline(always)]
-    pub(super) fn end_in_force(&mut self, counted: Counted) {
-        for (Room { room, .. }, amount) in self.moving.rooms.iter_mut().zip(counted.amounts()) {
+    pub(super) fn end_in_force(&mut self, counted: BlockSize) {
+        for (FitCandidate { room, .. }, amount) in self.moving.rooms.iter_mut().zip(counted.amounts()) {
             *room += amount;
         }
     }
@@ -201,7 +201,7 @@ impl Cell {
         let other_class = 1 - self.class as usize;
         for (class, moving) in [(self.class as usize, &self.moving), (other_class, &self.other)] {
             let totals = &mut self.classes[class];
-            for (total, Room { room, room_then }) in totals.iter_mut().zip(moving.rooms) {
+            for (total, FitCandidate { room, room_then }) in totals.iter_mut().zip(moving.rooms) {
                 total.current += room_then - room;
                 total.peak = total.peak.max(total.current);
             }
@@ -220,7 +220,7 @@ impl Cell {
     #[cold]
     fn climb(&mut self) {
         (self.passes, self.free_class) = (0, None);
-        let room = Room { room: NO_BOUND, room_then: NO_BOUND };
+        let room = FitCandidate { room: NO_BOUND, room_then: NO_BOUND };
         (self.moving.rooms, self.other.rooms) = ([room; 3], [room; 3]);
     }
 
@@ -236,9 +236,9 @@ impl Cell {
             let all_room = self.all_peak[quantity] - all;
             let [own_room, others_room] = totals.map(|total| total.peak - total.current);
             let room = own_room.min((all_room - others_room).max(all_room / 2));
-            self.moving.rooms[quantity] = Room { room, room_then: room };
+            self.moving.rooms[quantity] = FitCandidate { room, room_then: room };
             let room = others_room.min(all_room - room);
-            self.other.rooms[quantity] = Room { room, room_then: room };
+            self.other.rooms[quantity] = FitCandidate { room, room_then: room };
         }
     }
 
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn peaks_are_exact_in_climbs_too() {
         let mut numbers = Numbers::new(seed());
-        let (mut cell, mut live) = (Cell::default(), Vec::new());
+        let (mut cell, mut live) = (ThreadCounters::default(), Vec::new());
         let (mut current, mut peak, mut climbs) = ([0_i64; 3], [0_i64; 3], 0);
         for _ in 0..2_000 {
             let is_growing = numbers.below(2) == 0;
@@ -357,14 +357,14 @@ mod tests {
                     let class = [PoolClass::Large, PoolClass::Small]
                         [usize::from(numbers.below(8) >= large_of_8)];
                     let counted =
-                        Counted { class, bytes: 1 + numbers.below(99), requested_bytes: 1 };
+                        BlockSize { class, bytes: 1 + numbers.below(99), requested_bytes: 1 };
                     cell.note_taken(class, counted.bytes, 1);
                     if !cell.begin_below_peak(counted) {
                         cell.begin_taken(counted);
                     }
                     live.push(counted);
                 } else if !live.is_empty() {
-                    let counted: Counted = live.swap_remove(numbers.below(live.len()));
+                    let counted: BlockSize = live.swap_remove(numbers.below(live.len()));
                     if cell.may_end(counted.class) {
                         cell.end_in_force(counted);
                     } else {
@@ -395,12 +395,12 @@ mod tests {
     /// they are asked for in turns.
     #[test]
     fn classes_in_turns_share_what_is_left_below_the_peak_of_both() {
-        let [small, large] = [PoolClass::Small, PoolClass::Large].map(|class| Counted {
+        let [small, large] = [PoolClass::Small, PoolClass::Large].map(|class| BlockSize {
             class,
             bytes: 100,
             requested_bytes: 100,
         });
-        let mut cell = Cell::default();
+        let mut cell = ThreadCounters::default();
         for counted in [small, large] {
             for _ in 0..8 {
                 cell.note_taken(counted.class, counted.bytes, 1);
