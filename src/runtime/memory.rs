@@ -50,22 +50,27 @@ impl Runtime {
     pub fn empty(&self, bytes: usize, device: Device) -> Result<Buffer> {
         // Only the process's runtime uses hints, because a hint would keep any other runtime alive.
         if !self.is_of_process() {
-            return self.empty_unhinted(bytes, device, NotServed::Unknown);
+            return self.empty_unhinted(bytes, device);
         }
         match Buffer::hinted(bytes, Some(device)) {
             Ok(buffer) => Ok(buffer),
-            Err(reason) => self.empty_unhinted(bytes, device, reason),
+            Err(reason) => self.empty_not_served(bytes, device, *reason),
         }
     }
 
     #[cold]
-    fn empty_unhinted(&self, bytes: usize, device: Device, reason: NotServed) -> Result<Buffer> {
-        step();
+    #[inline(never)]
+    fn empty_not_served(&self, bytes: usize, device: Device, reason: NotServed) -> Result<Buffer> {
         match reason {
-            NotServed::Failed(error) => return Err(error),
-            NotServed::Later(rest) => return Buffer::finish(rest, &mut Interrupt::default()),
-            NotServed::Unknown => {}
+            NotServed::Failed(error) => Err(error),
+            NotServed::Later(rest) => Buffer::finish(rest, &mut Interrupt::default()),
+            NotServed::Unknown => self.empty_unhinted(bytes, device),
         }
+    }
+
+    #[cold]
+    fn empty_unhinted(&self, bytes: usize, device: Device) -> Result<Buffer> {
+        step();
         let (home, origin) = (self.current_stream_of(device)?, self.origin(device)?);
         if self.is_of_process() {
             // Sets the hint first: a task that this thread runs while allocating may change the
@@ -185,7 +190,10 @@ mod tests {
     fn the_hint_of_requests_without_a_device_is_set_separately_and_cleared_at_a_change() {
         let _alone = order_watch::alone();
         let (runtime, device) = (Runtime::of_process().unwrap(), Device::cpu(0));
-        let is_known = |device| !matches!(Buffer::hinted(512, device), Err(NotServed::Unknown));
+        let is_known = |device| {
+            let served = Buffer::hinted(512, device).map_err(|reason| *reason);
+            !matches!(served, Err(NotServed::Unknown))
+        };
         drop([(); 2].map(|()| runtime.empty(512, device).unwrap()));
         assert!(!is_known(None), "a device was named");
         runtime.set_thread_hint(device).unwrap();

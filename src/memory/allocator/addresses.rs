@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use crate::base::size::to_usize;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
-use crate::memory::allocator::ids::{BlockId, SlabId};
 use crate::memory::allocator::block_ref::BlockRef;
+use crate::memory::allocator::ids::{BlockId, SlabId};
 use crate::memory::allocator::slab::{HEAP_PAGE_BYTES as PAGE_BYTES, SizeClass};
 /// The entries of one table. Three tables cover addresses of 48 bits.
 const ENTRIES: usize = 1 << ENTRY_BITS;

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::base::device::Device;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
-use crate::memory::allocator::live_table::{MARK_BITS, LiveEntry, Tag};
+use crate::memory::allocator::live_table::{LiveEntry, MARK_BITS, Tag};
 use crate::memory::allocator::torch_blocks::{Block, BlockId};
 /// A block that was handed out: the right to its memory, and to free it once.
 ///
@@ -282,7 +282,9 @@ impl Handle {
         match self {
             Self(0) => HandleState::Nothing,
             #[expect(clippy::cast_possible_truncation, reason = "as it was made")]
-            Self(bits) if bits & BLOCK == BLOCK => HandleState::Block(BlockId::from_number(bits as u32)),
+            Self(bits) if bits & BLOCK == BLOCK => {
+                HandleState::Block(BlockId::from_number(bits as u32))
+            }
             Self(_) => HandleState::Native,
         }
     }

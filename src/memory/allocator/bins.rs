@@ -8,11 +8,11 @@ use std::mem::MaybeUninit;
 use std::{hint, ptr};
 
 use crate::memory::allocator::allocated::{Allocated, CachedBlock};
-use crate::memory::allocator::thread_counters::{ThreadCounters, BlockSize};
 use crate::memory::allocator::live_table::Tag;
 use crate::memory::allocator::plan::Sizes;
 use crate::memory::allocator::slab::MOST_SMALL_BYTES;
 use crate::memory::allocator::snapshot::PoolClass;
+use crate::memory::allocator::thread_counters::{BlockSize, ThreadCounters};
 /// The bins of a thread cache. Keys with the same hash share a bin in turns.
 #[cfg(not(loom))]
 const BIN_COUNT: usize = 128;
@@ -334,7 +334,11 @@ impl Bins {
     }
 
     /// Adds fresh pieces, as many as [`Self::make_room_for_stock`] made room for.
-    pub(super) fn put_stock(&mut self, key: Key, put_all: impl FnOnce(&mut dyn FnMut(CachedBlock))) {
+    pub(super) fn put_stock(
+        &mut self,
+        key: Key,
+        put_all: impl FnOnce(&mut dyn FnMut(CachedBlock)),
+    ) {
         let bin = &mut self.by_hash[key.bin()];
         put_all(&mut |single| {
             assert!(bin.key == key && bin.pieces.count() < bin.limit, "there is room for it");

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use crate::base::size::{KIB, MIB};
 use crate::memory::allocator::allocated::{Allocated, Handle};
 use crate::memory::allocator::bins::{Bins, Bound, Key};
-use crate::memory::allocator::thread_counters::{BlockSize, Quantity};
+use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::ids::BlockId;
 use crate::memory::allocator::live_table::LiveTable;
-use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::snapshot::PoolClass;
+use crate::memory::allocator::thread_counters::{BlockSize, Quantity};
 use crate::numbers::Numbers;
 use crate::seed::seed;
 

@@ -112,7 +112,7 @@ impl Blocks {
         self.remove(id);
     }
 
-    /// InactiveSplits `units` off a block, at its end or its beginning, and returns them as a block in use.
+    /// Splits `units` off a block, at its end or its beginning, and returns them as a block in use.
     #[inline(always)]
     pub(super) fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
         let whole = self[id];

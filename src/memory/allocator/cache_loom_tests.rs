@@ -8,18 +8,19 @@ use crate::base::sync::models::{EVERY, model_without_fences};
 use crate::base::sync::{LockRank, Mutex, yield_now};
 use crate::memory::allocator::allocated::{Allocated, Handle};
 use crate::memory::allocator::bins::{Bins, Bound, Key};
-use crate::memory::allocator::thread_counters::{BlockSize, Quantity};
+use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::ids::BlockId;
 use crate::memory::allocator::live_table::{LiveTable, Tag};
-use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::thread_cache::{Claims, ID_STEP, Owner, ThreadCache, claim};
+use crate::memory::allocator::thread_counters::{BlockSize, Quantity};
 
 /// Of the allocator.
 const ID: u64 = ID_STEP;
 const BYTES: usize = 512;
 const KEY: Key = Key { stream: 0, bytes: BYTES };
-const COUNTED: BlockSize = BlockSize { class: PoolClass::Small, bytes: BYTES, requested_bytes: BYTES };
+const COUNTED: BlockSize =
+    BlockSize { class: PoolClass::Small, bytes: BYTES, requested_bytes: BYTES };
 const NO_BOUND: Bound = Bound { most_bytes: u64::MAX, is_counted: true };
 
 fn current(kept: &mut Bins) -> i64 {

@@ -15,7 +15,6 @@ use crate::base::{asymmetric, fork};
 use crate::memory::allocator::addresses::Addresses;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::bins::{Bins, Bound, Key};
-use crate::memory::allocator::thread_counters::{ThreadCounters, BlockSize};
 use crate::memory::allocator::core::{Native, Returns};
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::live_table::LiveTable;
@@ -24,8 +23,9 @@ use crate::memory::allocator::request::{PoolId, Request};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::Statistics;
 use crate::memory::allocator::thread_cache::{
-    CacheGuard, RemoteGuard, Claims, ID_STEP, LAST_USED, LastUsed, Owner, ThreadCache, claim,
+    CacheGuard, Claims, ID_STEP, LAST_USED, LastUsed, Owner, RemoteGuard, ThreadCache, claim,
 };
+use crate::memory::allocator::thread_counters::{BlockSize, ThreadCounters};
 /// The most bytes that all thread caches together keep, apart from the last piece of each size.
 const MOST_CACHED_BYTES: u64 = 256 * MIB as u64;
 /// The most that they keep, as a divisor of the peak of bytes in use or cached.

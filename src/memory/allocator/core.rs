@@ -16,22 +16,22 @@ use crate::base::size::to_usize;
 use crate::engine::frontier::Frontier;
 use crate::memory::allocator::addresses::Addresses;
 use crate::memory::allocator::allocated::{Allocated, CachedBlock, Untagged};
-use crate::memory::allocator::pool_counters::{PoolCounters, InactiveSplits};
 use crate::memory::allocator::area::Areas;
 use crate::memory::allocator::block::{Blocks, State};
-use crate::memory::allocator::thread_counters::BlockSize;
+use crate::memory::allocator::block_ref::{BlockRef, Part};
 use crate::memory::allocator::free_blocks::FreeBlocks;
 use crate::memory::allocator::heap::{Heap, Heaps, Owner};
 use crate::memory::allocator::ids::{BlockId, HeapId, Kind, SlabId};
 use crate::memory::allocator::live_table::LiveTable;
 use crate::memory::allocator::page_work::PageLists;
-use crate::memory::allocator::block_ref::{Part, BlockRef};
-use crate::memory::allocator::plan::{NativePlan, Sizes, BlockRequest};
+use crate::memory::allocator::plan::{BlockRequest, NativePlan, Sizes};
+use crate::memory::allocator::pool_counters::{InactiveSplits, PoolCounters};
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::request::{KnownStream, PoolId};
 use crate::memory::allocator::slab::{Granularity, SizeClass, Slab, Slabs};
 use crate::memory::allocator::stats::PooledStat;
 use crate::memory::allocator::thread_cache::TransferCache;
+use crate::memory::allocator::thread_counters::BlockSize;
 /// The native policy's state for one allocator, guarded by the allocator's lock.
 #[derive(Debug)]
 pub(super) struct Native {

@@ -19,7 +19,7 @@ use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::segments::none_if_short;
-use crate::memory::allocator::source::{ReleaseBatch, DevicePages, Part, try_each};
+use crate::memory::allocator::source::{DevicePages, Part, ReleaseBatch, try_each};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::torch::{Plan, Torch};
 use crate::memory::allocator::torch_blocks::{Block, BlockId, Owner, Pages, Segment, State};
@@ -298,7 +298,7 @@ impl Torch {
         self.indices.of_mut(pool, class).insert_unmapped(stream, id, &self.blocks[id]);
     }
 
-    /// InactiveSplits the whole pages off a free block, and takes their handles. `None` if it has none.
+    /// Splits the whole pages off a free block, and takes their handles. `None` if it has none.
     pub(super) fn begin_unmap(
         &mut self,
         ledger: &mut Ledger,

@@ -10,12 +10,12 @@ use crate::base::steps::step;
 use crate::engine::frontier::Frontier;
 use crate::memory::allocator::allocate::Step;
 use crate::memory::allocator::block::Block;
+use crate::memory::allocator::block_ref::{BlockRef, BlockSelection};
 use crate::memory::allocator::core::{Native, units_of};
 use crate::memory::allocator::heap::Heap;
 use crate::memory::allocator::ids::{HeapId, Kind, SlabId};
 use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::page_work::IdlePage;
-use crate::memory::allocator::block_ref::{BlockRef, BlockSelection};
 use crate::memory::allocator::plan::{Cost, Found, NativePlan, Search};
 use crate::memory::allocator::request::{PoolId, Request};
 use crate::memory::allocator::slab::{CLASS_COUNT, SizeClass};
@@ -66,7 +66,9 @@ impl Native {
                 let block = self.carve(&found, kind);
                 self.finish(block, &plan.whole())
             }
-            FitCandidate::Place(_) if !self.may_move_pages(ledger) => return Step::AwaitPages(search),
+            FitCandidate::Place(_) if !self.may_move_pages(ledger) => {
+                return Step::AwaitPages(search);
+            }
             FitCandidate::Place(found) => return self.begin_page_work(ledger, &found, search),
         };
         let owner = self.heaps[self.heap_of(piece.part())].owner;

@@ -8,16 +8,16 @@ use crate::base::sync::MutexGuard;
 use crate::engine::log::context::AllocationContext;
 use crate::engine::log::record::MemoryAction;
 use crate::memory::allocator::allocated::{Allocated, ForeignBlock, HandleState};
+use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::thread_counters::BlockSize;
 use crate::memory::allocator::live_table::LiveEntry;
 use crate::memory::allocator::pending::UsePoint;
-use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::plan::Sizes;
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::request::PoolId;
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::thread_cache::LastUsed;
+use crate::memory::allocator::thread_counters::BlockSize;
 
 impl CachingAllocator {
     /// Frees a block that no task uses any more, not even on its own stream. A block of another

@@ -9,11 +9,11 @@ use crate::memory::allocator::pages::Parts;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FreeList {
     /// Mapped, without an unmapped neighbour.
-    Closed,
+    Mapped,
     /// Mapped, beside an unmapped block.
-    Open,
+    NextToGap,
     /// Unmapped.
-    Bare,
+    Unmapped,
     /// None yet.
     None,
 }
@@ -21,7 +21,7 @@ pub(super) enum FreeList {
 impl FreeList {
     /// True for blocks with a neighbour that is listed by them.
     pub(super) fn meets_other(self) -> bool {
-        matches!(self, Self::Open | Self::Bare)
+        matches!(self, Self::NextToGap | Self::Unmapped)
     }
 }
 

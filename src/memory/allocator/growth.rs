@@ -17,14 +17,14 @@ use crate::memory::allocator::allocate::Step;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::area::AreaRange;
 use crate::memory::allocator::block::{Block, State};
+use crate::memory::allocator::block_ref::{BlockRef, BlockSelection};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::core::Native;
 use crate::memory::allocator::ids::{BlockId, HeapId, Kind};
 use crate::memory::allocator::ledger::{Ledger, Purpose};
 use crate::memory::allocator::page_work::{IdlePage, PageLists, PageWork};
 use crate::memory::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
-use crate::memory::allocator::block_ref::{BlockRef, BlockSelection};
-use crate::memory::allocator::plan::{Cost, Found, NativePlan, Search, BlockRequest};
+use crate::memory::allocator::plan::{BlockRequest, Cost, Found, NativePlan, Search};
 use crate::memory::allocator::segments::none_if_short;
 use crate::memory::allocator::slab::HEAP_PAGE_BYTES;
 use crate::memory::allocator::source::Part;
@@ -238,7 +238,12 @@ impl Native {
     }
 
     /// Plans more addresses, or a segment, for an arena without room.
-    fn begin_growth(&mut self, ledger: &mut Ledger, plan: &NativePlan, want: &BlockRequest) -> Step {
+    fn begin_growth(
+        &mut self,
+        ledger: &mut Ledger,
+        plan: &NativePlan,
+        want: &BlockRequest,
+    ) -> Step {
         let arena = self.heaps[want.heap].arena(want.kind);
         let known_bytes: usize = arena.areas.iter().map(|area| self.areas[*area].bytes).sum();
         let granule_bytes = self.sizes.page_bytes;

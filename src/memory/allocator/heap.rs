@@ -13,7 +13,7 @@ use crate::base::stream_map::Mixer;
 use crate::base::table::Table;
 use crate::engine::frontier::{Ended, Point};
 use crate::engine::stream::core::StreamCore;
-use crate::memory::allocator::free_blocks::{FreeBlock, Index, FreeList, list_of};
+use crate::memory::allocator::free_blocks::{FreeBlock, FreeList, Index, list_of};
 use crate::memory::allocator::ids::{AreaId, FreeId, HeapId, HeapKey, Kind, SlabId};
 use crate::memory::allocator::request::{KnownStream, PoolId};
 use crate::memory::allocator::slab::CLASS_COUNT;

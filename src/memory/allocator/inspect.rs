@@ -6,11 +6,11 @@ use std::ops::Range;
 use crate::base::size::to_usize;
 use crate::memory::allocator::area::Area;
 use crate::memory::allocator::block::State;
+use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::core::Native;
 use crate::memory::allocator::free_blocks::FreeList;
 use crate::memory::allocator::heap::Owner;
 use crate::memory::allocator::ids::{AreaId, BlockId, Kind, SlabId};
-use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::plan::Sizes;
 use crate::memory::allocator::snapshot::{BlockInfo, BlockState, PoolClass, SegmentInfo};
 impl Native {

@@ -13,7 +13,7 @@ use crate::memory::allocator::policy::{AnyPolicy, policy};
 use crate::memory::allocator::recorder::Recorder;
 use crate::memory::allocator::request::{Pool, PoolId, Pools};
 use crate::memory::allocator::snapshot::PoolClass;
-use crate::memory::allocator::source::{ReleaseBatch, Part};
+use crate::memory::allocator::source::{Part, ReleaseBatch};
 use crate::memory::allocator::stats::Statistics;
 /// The use of an allocator's memory, which decides the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

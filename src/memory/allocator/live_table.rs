@@ -1,4 +1,4 @@
-//! LiveTable: the requested size of each piece in use, which its owner reads without a lock.
+//! The live table: the requested size of each piece in use, which its owner reads without a lock.
 #![expect(unsafe_code, reason = "a mark is found again through a word, without its table")]
 
 use std::ptr;
@@ -7,8 +7,10 @@ use crossbeam_queue::SegQueue;
 
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::{AtomicU16, AtomicU32, AtomicU64};
+use crate::memory::allocator::block_ref::{
+    BlockRef, CHUNK_COUNT, Chunks, Entry, GROUP, Place, Spare,
+};
 use crate::memory::allocator::ids::SlabId;
-use crate::memory::allocator::block_ref::{CHUNK_COUNT, Chunks, Entry, GROUP, BlockRef, Place, Spare};
 #[derive(Debug)]
 pub(super) struct LiveTable {
     blocks: Chunks<AtomicU32>,

@@ -23,17 +23,16 @@
 mod addresses;
 pub(crate) mod allocate;
 mod allocated;
-mod pool_counters;
 mod area;
 mod bins;
 #[cfg(all(test, not(loom)))]
 mod bins_tests;
 mod block;
+mod block_ref;
 #[cfg(all(test, loom))]
 mod cache_loom_tests;
 mod caches;
 mod caching;
-mod thread_counters;
 mod core;
 mod expandable;
 mod fallback;
@@ -50,22 +49,23 @@ mod invariants;
 #[cfg(all(test, not(loom)))]
 mod leaving_tests;
 mod ledger;
+mod live_table;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod many_streams_tests;
-mod live_table;
 mod out_of_memory;
 mod page_work;
 mod pages;
 mod pending;
 #[cfg(all(test, not(loom)))]
 mod pending_tests;
-mod block_ref;
 mod plan;
 pub(crate) mod policy;
+mod pool_counters;
 #[cfg(all(test, not(loom)))]
 mod pressure_tests;
+mod reclaim;
 pub(crate) mod recorder;
 pub(crate) mod recording;
 mod request;
@@ -81,10 +81,10 @@ mod state;
 mod stats;
 mod stats_sum;
 mod thread_cache;
+mod thread_counters;
 mod tiles;
 mod torch;
 mod torch_blocks;
-mod reclaim;
 
 pub use crate::base::config::{AllocatorConfig, PolicyName, recorded_settings};
 pub use allocated::{Allocated, ForeignBlock};

@@ -13,7 +13,7 @@ use crate::memory::allocator::free_blocks::{FreeBlock, FreeList, list_of};
 use crate::memory::allocator::heap::Arena;
 use crate::memory::allocator::ids::{BlockId, FreeId, HeapId, Kind};
 use crate::memory::allocator::pages::Grid;
-use crate::memory::allocator::plan::{Cost, Found, Search, Sizes, BlockRequest};
+use crate::memory::allocator::plan::{BlockRequest, Cost, Found, Search, Sizes};
 /// What a search looks for, and how it compares places.
 #[derive(Clone, Copy, Debug)]
 struct Choice {

@@ -19,7 +19,7 @@ use crate::memory::allocator::ledger::Ledger;
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::request::PoolId;
 use crate::memory::allocator::snapshot::PoolClass;
-use crate::memory::allocator::source::{ReleaseBatch, Part};
+use crate::memory::allocator::source::{Part, ReleaseBatch};
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::torch::{Plan, Torch};
 use crate::memory::allocator::torch_blocks::{Block, BlockId, Owner, Pages, Segment, State};

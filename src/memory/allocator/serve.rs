@@ -1,17 +1,21 @@
 //! The steps of requests and frees under the native policy.
 
 use crate::memory::allocator::allocated::{Allocated, Handle};
-use crate::memory::allocator::thread_counters::BlockSize;
+use crate::memory::allocator::block_ref::{BlockRef, BlockSelection, Part};
 use crate::memory::allocator::core::{Awaiting, Extent, Native};
 use crate::memory::allocator::ids::Kind;
 use crate::memory::allocator::pending::{Freed, Pending, UsePoint};
-use crate::memory::allocator::block_ref::{Part, BlockRef, BlockSelection};
 use crate::memory::allocator::plan::{NativePlan, Sizes};
 use crate::memory::allocator::request::PoolId;
+use crate::memory::allocator::thread_counters::BlockSize;
 impl Native {
     /// Marks a piece as handed out.
     #[inline(always)]
-    pub(super) fn begin_piece(&mut self, taken: BlockSelection, plan: &NativePlan) -> (Allocated, BlockSize) {
+    pub(super) fn begin_piece(
+        &mut self,
+        taken: BlockSelection,
+        plan: &NativePlan,
+    ) -> (Allocated, BlockSize) {
         let BlockSelection { piece, is_as_planned } = taken;
         let Grant { address, bytes, kind, busy_until, may_keep } = if is_as_planned {
             self.given_as_planned(piece, plan)

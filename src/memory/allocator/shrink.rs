@@ -16,7 +16,7 @@ use crate::memory::allocator::page_work::IdlePage;
 use crate::memory::allocator::pending::WaitTarget;
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::request::PoolId;
-use crate::memory::allocator::source::{ReleaseBatch, Part};
+use crate::memory::allocator::source::{Part, ReleaseBatch};
 use crate::memory::allocator::state::AllocatorState;
 /// How many pools without users are examined for each new pool: more than are listed meanwhile, so
 /// that the list holds hardly more than those with memory in use.

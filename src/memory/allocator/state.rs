@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::Device;
 use crate::base::size::to_usize;
-use crate::memory::allocator::thread_counters::BlockSize;
+use crate::memory::allocator::block_ref::BlockRef;
 use crate::memory::allocator::core::Native;
 use crate::memory::allocator::ledger::{Ledger, Purpose};
-use crate::memory::allocator::pending::{ALL, Freed, BlockingStream, LOOKS, Pending, UsePoint, WaitTarget};
-use crate::memory::allocator::block_ref::BlockRef;
+use crate::memory::allocator::pending::{
+    ALL, BlockingStream, Freed, LOOKS, Pending, UsePoint, WaitTarget,
+};
 use crate::memory::allocator::recorder::Place;
+use crate::memory::allocator::thread_counters::BlockSize;
 use crate::memory::allocator::torch::Torch;
 use crate::memory::allocator::torch_blocks::{Block, BlockId, Owner, State};
 

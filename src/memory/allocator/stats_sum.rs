@@ -1,13 +1,13 @@
 //! Sums the counts of all threads into the allocator's statistics.
 
-use crate::memory::allocator::pool_counters::{PoolCounters, PeakCounters};
 use crate::memory::allocator::caches::{Caches, Threads};
-use crate::memory::allocator::thread_counters::{ThreadCounters, CellSums, Part, Quantity};
 use crate::memory::allocator::core::Native;
+use crate::memory::allocator::pool_counters::{PeakCounters, PoolCounters};
 use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};
 use crate::memory::allocator::thread_cache::RemoteGuard;
+use crate::memory::allocator::thread_counters::{CellSums, Part, Quantity, ThreadCounters};
 
 /// Bytes in use under engine `native`.
 #[derive(Clone, Copy, Debug)]

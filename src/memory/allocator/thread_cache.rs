@@ -425,7 +425,12 @@ impl TransferCache {
     }
 
     /// Takes at most `most` pieces of the newest batch with a key. Returns their number.
-    pub(super) fn take(&mut self, key: Key, most: usize, put: &mut dyn FnMut(CachedBlock)) -> usize {
+    pub(super) fn take(
+        &mut self,
+        key: Key,
+        most: usize,
+        put: &mut dyn FnMut(CachedBlock),
+    ) -> usize {
         let Some(place) = self.batches.iter().rposition(|batch| batch.key == key) else { return 0 };
         let batch = &mut self.batches[place];
         let left = batch.count.saturating_sub(most);

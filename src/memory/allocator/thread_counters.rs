@@ -189,7 +189,9 @@ impl ThreadCounters {
     /// As [`ThreadCounters::end_passes`], but the next pass of a peak follows those before.
     #[inline(always)]
     pub(super) fn end_in_force(&mut self, counted: BlockSize) {
-        for (FitCandidate { room, .. }, amount) in self.moving.rooms.iter_mut().zip(counted.amounts()) {
+        for (FitCandidate { room, .. }, amount) in
+            self.moving.rooms.iter_mut().zip(counted.amounts())
+        {
             *room += amount;
         }
     }

@@ -1,4 +1,4 @@
-//! InactiveSplits and merges blocks, and keeps the indices of free blocks up to date.
+//! Splits and merges blocks, and keeps the indices of free blocks up to date.
 //!
 //! Mapped and unmapped free blocks never merge. Unmapped blocks are whole pages, because the pages
 //! at the ends of a used block are mapped. A mapped free block is *open* beside an unmapped one. A
@@ -8,7 +8,6 @@
 
 use std::ops::Range;
 
-use crate::memory::allocator::pool_counters::Change;
 use crate::memory::allocator::area::{Area, AreaRange};
 use crate::memory::allocator::block::{Block, Blocks, State};
 use crate::memory::allocator::core::{Native, units_of};
@@ -17,6 +16,7 @@ use crate::memory::allocator::heap::Arena;
 use crate::memory::allocator::ids::{BlockId, FreeId, HeapId, Kind};
 use crate::memory::allocator::pages::{Grid, Parts};
 use crate::memory::allocator::plan::Found;
+use crate::memory::allocator::pool_counters::Change;
 use crate::memory::allocator::search::Fit;
 use crate::memory::allocator::snapshot::PoolClass;
 impl Native {
@@ -103,7 +103,7 @@ impl Native {
         self.tiles_of(id).settle(id, state)
     }
 
-    /// InactiveSplits `units` off a block, at its end or its beginning, and returns them as a block in use.
+    /// Splits `units` off a block, at its end or its beginning, and returns them as a block in use.
     pub(super) fn cut_off(&mut self, id: BlockId, units: u32, is_end: bool) -> BlockId {
         self.tiles_of(id).cut_off(id, units, is_end)
     }
@@ -137,7 +137,7 @@ struct Tiles<'a> {
 }
 
 impl Tiles<'_> {
-    /// InactiveSplits units off a free block, at one of its ends; the rest stays listed.
+    /// Splits units off a free block, at one of its ends; the rest stays listed.
     #[inline(always)]
     fn take_end(&mut self, id: BlockId, entry: FreeId, units: u32, is_end: bool) -> BlockId {
         let Block { previous, next, .. } = self.blocks[id];

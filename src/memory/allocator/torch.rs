@@ -143,7 +143,7 @@ impl Torch {
         index.insert(stream, id, block);
     }
 
-    /// InactiveSplits the first `bytes` off a block, and updates the page map. Returns the new block.
+    /// Splits the first `bytes` off a block, and updates the page map. Returns the new block.
     pub(super) fn split_head(&mut self, id: BlockId, bytes: usize) -> BlockId {
         let front = self.blocks.split_head(id, bytes);
         self.map.insert(self.blocks[front].address, front);

@@ -88,7 +88,7 @@ impl From<&Block> for BlockInfo {
 pub(super) type Blocks = Table<Block>;
 
 impl Blocks {
-    /// InactiveSplits the first `bytes` off a block, as a new block in the same state.
+    /// Splits the first `bytes` off a block, as a new block in the same state.
     pub(super) fn split_head(&mut self, id: BlockId, bytes: usize) -> BlockId {
         let rest = &self[id];
         debug_assert!(bytes > 0 && bytes < rest.bytes, "{bytes} of {rest:?}");

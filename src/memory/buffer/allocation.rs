@@ -89,15 +89,12 @@ pub enum NotServed {
 
 /// A request that goes on where it would have had to wait.
 #[derive(Debug)]
-pub struct UnfinishedBuffer(Box<UnfinishedRequest>);
-
-#[derive(Debug)]
-struct UnfinishedRequest {
+pub struct UnfinishedBuffer {
     home: Arc<StreamCore>,
     request: Request,
     origin: Origin,
     /// `None` before the first step, and when it has gone on.
-    rest: Option<Box<Unfinished>>,
+    rest: Option<Unfinished>,
 }
 
 impl NotServed {
@@ -107,29 +104,42 @@ impl NotServed {
         home: &Arc<StreamCore>,
         request: Request,
         origin: &Origin,
-        rest: Option<Box<Unfinished>>,
-    ) -> Self {
+        rest: Option<Unfinished>,
+    ) -> Box<Self> {
         let (home, origin) = (Arc::clone(home), origin.clone());
-        Self::Later(UnfinishedBuffer(Box::new(UnfinishedRequest { home, request, origin, rest })))
+        Box::new(Self::Later(UnfinishedBuffer { home, request, origin, rest }))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn failed(error: Error) -> Box<Self> {
+        Box::new(Self::Failed(error))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unknown() -> Box<Self> {
+        Box::new(Self::Unknown)
     }
 }
 
 impl UnfinishedBuffer {
     /// Goes on with the request, and waits as [`Allocation::new`].
     pub(super) fn finish(mut self, interrupt: &mut Interrupt<'_>) -> Result<Counted<Allocation>> {
-        let UnfinishedRequest { home, request, origin, rest } = &mut *self.0;
-        let Some(rest) = rest.take() else {
+        let Some(rest) = self.rest.take() else {
+            let Self { home, request, origin, .. } = &self;
             return Allocation::new(home, request.bytes, origin, interrupt);
         };
-        let block = origin.allocator.finish(*rest, request, home, interrupt)?;
+        let Self { home, request, origin, .. } = &self;
+        let block = origin.allocator.finish(rest, request, home, interrupt)?;
         Ok(Allocation::of(block, home, request.bytes, origin, take_vacant))
     }
 }
 
-impl Drop for UnfinishedRequest {
+impl Drop for UnfinishedBuffer {
     fn drop(&mut self) {
         if let Some(rest) = self.rest.take() {
-            self.origin.allocator.abandon(*rest);
+            self.origin.allocator.abandon(rest);
         }
     }
 }
@@ -173,14 +183,14 @@ impl Allocation {
         bytes: usize,
         origin: &Origin,
         take_vacant: impl FnOnce() -> Option<LastHandle<Self>>,
-    ) -> Result<Counted<Self>, NotServed> {
-        let request = Self::request(home, bytes, origin).map_err(NotServed::Failed)?;
+    ) -> Result<Counted<Self>, Box<NotServed>> {
+        let request = Self::request(home, bytes, origin).map_err(NotServed::failed)?;
         if order_watch::is_on() {
             return Err(NotServed::later(home, request, origin, None));
         }
         match origin.allocator.allocate_at_once(request, home) {
             Ok(block) => Ok(Self::of(block, home, bytes, origin, take_vacant)),
-            Err(rest) => Err(NotServed::later(home, request, origin, Some(rest))),
+            Err(rest) => Err(NotServed::later(home, request, origin, Some(*rest))),
         }
     }
 
@@ -509,7 +519,7 @@ fn cache(allocation: LastHandle<Allocation>) {
 pub(super) fn allocate_hinted(
     bytes: usize,
     device: Option<Device>,
-) -> Result<Counted<Allocation>, NotServed> {
+) -> Result<Counted<Allocation>, Box<NotServed>> {
     let served = HINTS.try_with(|hints| {
         let mut borrowed = hints.borrow_mut();
         let ThreadHints { default, named, vacant } = &mut *borrowed;
@@ -517,7 +527,7 @@ pub(super) fn allocate_hinted(
             None => default.as_ref(),
             Some(device) => named.as_ref().filter(|(home, _)| home.device() == device),
         };
-        let Some((home, origin)) = hint else { return Err(NotServed::Unknown) };
+        let Some((home, origin)) = hint else { return Err(NotServed::unknown()) };
         if home.core().on_host {
             return Allocation::at_once(home.core(), bytes, origin, || vacant.pop());
         }
@@ -526,7 +536,7 @@ pub(super) fn allocate_hinted(
         drop(borrowed);
         Allocation::at_once(home.core(), bytes, &origin, take_vacant)
     });
-    served.unwrap_or(Err(NotServed::Unknown))
+    served.unwrap_or_else(|_| Err(NotServed::unknown()))
 }
 
 /// Sets a hint of this thread, until [`forget_hints`]: with `is_default` the hint for requests

@@ -92,7 +92,7 @@ impl Buffer {
     /// As [`Buffer::allocate`], without waits.
     #[doc(hidden)]
     #[cold]
-    pub fn at_once(home: &Stream, bytes: usize, origin: &Origin) -> Result<Self, NotServed> {
+    pub fn at_once(home: &Stream, bytes: usize, origin: &Origin) -> Result<Self, Box<NotServed>> {
         let begun = Allocation::at_once(home.core(), bytes, origin, take_vacant);
         begun.map(|allocation| Self::of(allocation, bytes))
     }
@@ -101,7 +101,7 @@ impl Buffer {
     /// requests without a device.
     #[doc(hidden)]
     #[inline(always)]
-    pub fn hinted(bytes: usize, device: Option<Device>) -> Result<Self, NotServed> {
+    pub fn hinted(bytes: usize, device: Option<Device>) -> Result<Self, Box<NotServed>> {
         allocate_hinted(bytes, device).map(|allocation| Self::of(allocation, bytes))
     }
 

@@ -97,8 +97,8 @@ fn empty_now(
         task_contexts::apply();
         match Buffer::hinted(bytes, None) {
             Ok(buffer) => return Ok(PyBuffer { state: BufferState::new(buffer) }),
-            Err(NotServed::Unknown) => {}
-            Err(reason) => return empty_later(py, reason),
+            Err(reason) if matches!(*reason, NotServed::Unknown) => {}
+            Err(reason) => return empty_later(py, *reason),
         }
     }
     empty_on(py, bytes, device, parameters::alignment(alignment)?)
@@ -223,5 +223,5 @@ fn allocate_in_scope(
     let runtime = Runtime::of_process().or_raise()?;
     let (home, origin) =
         (runtime.current_stream_of(device).or_raise()?, &origin(runtime, device).or_raise()?);
-    Buffer::at_once(&home, bytes, origin).or_else(|reason| finish(py, reason))
+    Buffer::at_once(&home, bytes, origin).or_else(|reason| finish(py, *reason))
 }
