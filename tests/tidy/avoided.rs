@@ -26,7 +26,8 @@ const AVOIDED: &[(&str, &str)] = &[
 ];
 
 /// Terms of the field that have such a word in them.
-const TERMS: [&str; 4] = ["out_of", "OutOf", "left_out", "LeftOut"];
+const TERMS: [&str; 7] =
+    ["out_of", "OutOf", "left_out", "LeftOut", "live_table", "LiveTable", "LiveEntry"];
 
 /// Modules, types and functions are named by the field's words. Tests, whose names are sentences,
 /// are free.

@@ -111,8 +111,8 @@ pub struct TaskContext {
     pub(crate) on_host: bool,
     /// The stream's uncleared error. While an error is set, the consumer skips users' tasks.
     pub(crate) error: Option<Arc<StreamFailure>>,
-    /// The ticket and operation of the last task that a cancel covers and another error skipped. The
-    /// cancel fails the stream in its turn when a receipt ends that error.
+    /// The ticket and operation of the last task that a cancel covers and another error skipped.
+    /// The cancel fails the stream in its turn when a receipt ends that error.
     pub(crate) cancelled: Option<(u64, OperationKind)>,
     /// The effects that the stream applies when it retires the command; most commands have none.
     /// Stored inline, so that a record on a driver's stream allocates no memory for its mark.

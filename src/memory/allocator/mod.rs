@@ -6,16 +6,16 @@
 //! * `caching`: the public [`CachingAllocator`]; `request`, `allocated`: what it is asked for, and
 //!   what it returns
 //! * `allocate`, `free`: the path of a request and of a free, from top to bottom
-//! * `thread_cache`, `bins`, `caches`: what a thread keeps, to take it without a lock; `thread_counters`,
-//!   `stats_sum`: its counts; `addresses`: the host heap's pieces by address
+//! * `thread_cache`, `bins`, `caches`: what a thread keeps, to take it without a lock, and its
+//!   counts (`thread_counters`, `stats_sum`); `addresses`: the host heap's blocks by address
 //! * `state`: what the lock guards: the heaps of both policies, frees that wait for streams
 //!   (`pending`), and the `ledger` that they share, with `stats`
 //! * the native heaps: `core`, `serve`, `plan`; blocks (`block`, `tiles`, `ids`), free blocks
-//!   (`free_blocks`, `search`, `fallback`), slabs (`slab`, `heap`), what programs have (`block_ref`,
-//!   `live_table`), counts (`pool_counters`)
+//!   (`free_blocks`, `search`, `fallback`), slabs (`slab`, `heap`), what programs have
+//!   (`block_ref`, `live_table`), counts (`pool_counters`)
 //! * pages: `area`, `pages`, `page_work`, `growth`, `shrink`
 //! * policy torch: `torch`, `torch_blocks`, `policy`, `segments`, `expandable`, `restore`
-//! * reclaim: `reclaim`, `out_of_memory`
+//! * `reclaim`, `out_of_memory`: the last steps of a request
 //! * `source`: the device's memory; `host`: statistics of pinned memory
 //! * `recorder`, `recording`: what the log is told; `snapshot`, `inspect`, `invariants`: the state
 //!   as plain values, and its laws
