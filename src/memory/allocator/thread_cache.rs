@@ -61,7 +61,8 @@ pub(super) struct ThreadCache {
 }
 
 // SAFETY: `bins` is plain values, and only `ThreadCache::enter` and `RemoteGuard::with` reach it.
-// The protocol of this file's head keeps two threads from doing so at a time, and orders their uses.
+// The protocol of this file's head keeps two threads from doing so at a time, and orders their
+// uses.
 unsafe impl Sync for ThreadCache {}
 
 /// The owner's end of a cache. There is one, and only it enters.
@@ -154,8 +155,8 @@ impl ThreadCache {
     #[inline(always)]
     fn inside_if(&self, may_enter: bool, is_closed: bool) -> Option<OwnerGuard<'_>> {
         if !may_enter {
-            // Release: as in `OwnerGuard::drop`; the fence above may be none. No model: in models it
-            // is a fence, behind which each store is a release.
+            // Release: as in `OwnerGuard::drop`; the fence above may be none. No model: in models
+            // it is a fence, behind which each store is a release.
             self.door.store(false, Ordering::Release);
             return None;
         }
