@@ -460,9 +460,7 @@ def test_value_read_while_written_stays_on_host(
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64", "complex128"])
 @pytest.mark.parametrize("count", [1, 10, 64, 1000])
-def test_typed_view_of_pinned_memory_comes_back(
-    store: DeviceStore, dtype: Any, count: int
-) -> None:
+def test_typed_view_of_pinned_memory_comes_back(store: DeviceStore, dtype: Any, count: int) -> None:
     view = accelrt.empty_pinned(16 * count).view(dtype)
     written = bytes(number % 251 for number in range(16 * count))
     memoryview(view).cast("B")[:] = written

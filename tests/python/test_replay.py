@@ -311,8 +311,9 @@ def test_a_real_replay_has_no_other_memory_than_the_devices() -> None:
         refused(replay(OWN, "--real", *more), "--real has the device's own memory")
 
 
-def test_a_replay_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
-    grown = {"action": "segment_map", "addr": 0x6000_0000_0000, "size": 2 * MIB, "stream": 0}
+@pytest.mark.parametrize("action", ["segment_map", "segment_unmap"])
+def test_a_replay_that_fails_is_told_and_the_others_go_on(tmp_path: Path, action: str) -> None:
+    grown = {"action": action, "addr": 0x6000_0000_0000, "size": 2 * MIB, "stream": 0}
     path = snapshot(
         tmp_path, traces=[[grown], [ENTRY]], segments=[SEGMENT, {**SEGMENT, "device": 1}]
     )

@@ -428,20 +428,27 @@ def test_a_wrong_table_behind_a_right_one_is_refused_as_a_whole(tmp_path: Path) 
 
 
 def test_rounds_of_a_short_recording_raise_an_interrupt() -> None:
-    # Method: as below. Without the interrupt the rounds take minutes.
+    # Method: as below. Without the interrupt the rounds take hours, beyond the test's limit.
     code = """
         import signal, sys, threading
         from accelrt import _core
 
         recording = _core.Recording.of_operations([(True, 7, 4096, 0), (False, 7, 0, 0)] * 50)
-        main = threading.main_thread().ident
-        sys.setswitchinterval(100)
-        sender = threading.Thread(target=lambda: signal.pthread_kill(main, signal.SIGINT))
+        main, gate = threading.main_thread().ident, threading.Event()
+        sys.setswitchinterval(1e6)
+
+        def send():
+            gate.wait()
+            signal.pthread_kill(main, signal.SIGINT)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        gate.set()
         try:
-            sender.start()
             recording.replay("", 1 << 30, 2 << 20, rounds=10**8)
         except KeyboardInterrupt:
             print("raised")
+        sender.join()
     """
     assert output_of(code) == "raised\n"
 

@@ -4,13 +4,16 @@ Method: a fake library in C, which says the level that it was given last. Levels
 process and the environment's are read once, so each test is a process of its own.
 """
 
+import subprocess
 import textwrap
+from pathlib import Path
 
 import pytest
 
 import accelrt
 from accelrt.backends import cpu, mkl, mkldnn, openmp
 from fake_math import build, fake_mkl, fake_onednn, watched
+from processes import output_of
 
 BOTH = pytest.mark.parametrize("name", ["mkl", "mkldnn"])
 
@@ -334,6 +337,20 @@ def test_true_and_false_are_levels() -> None:
 def test_the_constants_are_torchs() -> None:
     assert (mkl.VERBOSE_OFF, mkl.VERBOSE_ON) == (0, 1)
     assert (mkldnn.VERBOSE_OFF, mkldnn.VERBOSE_ON, mkldnn.VERBOSE_ON_CREATION) == (0, 1, 2)
+
+
+def test_openmp_of_the_process_is_found_first(tmp_path: Path) -> None:
+    library = tmp_path / "libanother.so"
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+    source = "int omp_get_max_threads(void) { return 1; }"
+    subprocess.run(command, input=source, text=True, check=True)  # noqa: S603  our own
+    code = f"""
+        import ctypes
+        from accelrt import _core
+        ctypes.CDLL({str(library)!r}, mode=ctypes.RTLD_GLOBAL)
+        print(_core.openmp_library())
+    """
+    assert output_of(code) == f"{library}\n"
 
 
 def test_the_processor_and_openmp_answer() -> None:

@@ -97,6 +97,12 @@ void devices_are_counted_named_and_made_current(void)
     FAILS(accelrt_device_exchange(other, NULL), INVALID_ARGUMENT, "128");
     other.index = -2;
     FAILS(accelrt_device_exchange(other, NULL), INVALID_ARGUMENT, "-2");
+    accelrt_device of_cpu = {ACCELRT_CPU, 127};
+    FAILS(accelrt_device_exchange(of_cpu, NULL), NOT_FOUND, "cpu:127");
+    of_cpu.index = 128;
+    FAILS(accelrt_device_exchange(of_cpu, NULL), INVALID_ARGUMENT, "128");
+    of_cpu.index = -2;
+    FAILS(accelrt_device_exchange(of_cpu, NULL), INVALID_ARGUMENT, "-2");
 
     OK(accelrt_device_get_name(device, NULL, 0, &length));
     OK(accelrt_device_get_name(device, text, sizeof text, NULL));
