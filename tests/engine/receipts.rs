@@ -10,6 +10,7 @@ use accelrt::internal::SynchronizeFuture;
 use accelrt::{Buffer, Completion, Error, FailureCause, Runtime, Stream, Transfer};
 
 use crate::gate::Gate;
+use crate::steps::Steps;
 use crate::support::{CPU, Journal, enqueue_failure, finishes, stream, stream_error, workers};
 
 /// Fails a fill of a buffer on a stream. Returns the fill and the buffer.
@@ -179,7 +180,7 @@ fn cancel_outlasts_receipt_of_an_earlier_failure() {
             let (stream, journal) = (stream(&runtime), Journal::new());
             let (give, given) = mpsc::channel();
             stream.enqueue_deferred(move |completion| give.send(completion).unwrap()).unwrap();
-            let begun: Completion = given.recv().unwrap();
+            let begun: Completion = Steps::of(&stream).receive(&given).unwrap();
             // The task that has begun fails, and the cancel covers the fill behind it.
             let buffer = runtime.empty(8, CPU).unwrap();
             let fill = buffer.fill(1, &stream).unwrap();
@@ -205,12 +206,13 @@ fn cancel_outlasts_a_synchronise_that_began_before_it() {
         let (stream, journal) = (stream(&runtime), Journal::new());
         let (give, given) = mpsc::channel();
         stream.enqueue_deferred(move |completion| give.send(completion).unwrap()).unwrap();
-        let begun: Completion = given.recv().unwrap();
+        let begun: Completion = Steps::of(&stream).receive(&given).unwrap();
         let mut synchronise = SynchronizeFuture::new(stream.core(), 0).unwrap();
         let _fill = runtime.empty(8, CPU).unwrap().fill(1, &stream).unwrap();
         stream.cancel().unwrap();
         begun.finish(Err("broken".into()));
         while !synchronise.is_done() {
+            stream.is_done(); // takes a step under a schedule
             std::thread::yield_now();
         }
         let Poll::Ready(raised) = synchronise.poll(Waker::noop()) else { panic!("it is done") };
