@@ -183,3 +183,18 @@ def test_options_after_the_script_are_its_own(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
     assert done.stdout == "['a', '--report', 'x', '-v']\n"
     assert not (tmp_path / "x").exists()
+
+
+def test_relative_script_keeps_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").write_text("print('found')\n")
+    (tmp_path / "main.py").write_text(
+        "import os\nos.chdir('/')\nimport neighbour\nprint(os.path.isabs(__file__))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "accelrt", "sanitize", "main.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "found\nTrue\n"), ended.stderr
