@@ -212,7 +212,7 @@ fn cancel_outlasts_a_synchronise_that_began_before_it() {
         stream.cancel().unwrap();
         begun.finish(Err("broken".into()));
         while !synchronise.is_done() {
-            stream.is_done(); // takes a step under a schedule
+            let _ = stream.is_done(); // a step under a schedule
             std::thread::yield_now();
         }
         let Poll::Ready(raised) = synchronise.poll(Waker::noop()) else { panic!("it is done") };

@@ -12,7 +12,7 @@
 //! | Anywhere | any heap that may serve the request | |
 //! | Helpers | private pools that help out | the same |
 //! | Oversize | | free blocks that are never split go back; then Grow |
-//! | Reclaim | one thread at a time gives back, waits, asks reclaimers and fails (`reclaim`) | the same |
+//! | Reclaim | one thread at a time gives back, waits, calls reclaimers, fails | the same |
 //!
 //! A caller that must not wait gets the [`Unfinished`] request at the first step that may, and goes
 //! on from there.
@@ -34,6 +34,7 @@ use crate::memory::allocator::plan::{NativePlan, Search};
 use crate::memory::allocator::recorder::Place;
 use crate::memory::allocator::request::{PoolId, Request};
 use crate::memory::allocator::segments::none_if_short;
+use crate::memory::allocator::snapshot::PoolClass;
 use crate::memory::allocator::source::Part;
 use crate::memory::allocator::state::AllocatorState;
 use crate::memory::allocator::thread_cache::{CacheGuard, LastUsed};
@@ -324,8 +325,8 @@ impl CachingAllocator {
             Step::Search(search) => self.state.lock().native_step(plan, search),
             Step::Take(taken) => Step::Done(self.begin_use_of(plan, taken)),
             Step::Flush => {
-                // A thread that stays inside of its cache keeps some pieces for now; the request
-                // gets at them before it fails.
+                // A thread that stays inside of its cache keeps some blocks. The request gets them
+                // before it fails.
                 self.caches.empty_for_growth();
                 self.poll_waited_for(LOOKS_BEFORE_GROWTH);
                 Step::Search(Search::Whole)
@@ -532,11 +533,13 @@ impl CachingAllocator {
         self.begin_use(state, inside.as_mut(), plan, taken)
     }
 
-    /// Gives up a request that its caller does not finish.
+    /// Gives up a request that its caller does not finish, with what its next step has claimed.
     pub(crate) fn abandon(&self, unfinished: Unfinished) {
-        if let Step::Map(work) = unfinished.step {
-            let AllocatorState { native, ledger, .. } = &mut *self.state.lock();
-            native.abandon_page_work(ledger, work);
+        let AllocatorState { native, ledger, .. } = &mut *self.state.lock();
+        match unfinished.step {
+            Step::Map(work) => native.abandon_page_work(ledger, work),
+            Step::Segment { bytes, .. } => ledger.note_answer(PoolClass::default(), bytes, 0),
+            _ => {}
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of requests that are finished later than they began.
 
 use super::*;
-use crate::base::config::Config;
+use crate::base::config::{AllocatorConfig, Config};
 use crate::base::device::{Device, DeviceKind};
 use crate::base::size::{GIB, KIB, MIB};
 use crate::base::steps::steps_of;
@@ -79,4 +79,19 @@ fn pages_of_an_abandoned_request_serve_others() {
         allocator.free(block).unwrap();
     }
     allocator.check_all();
+}
+
+#[test]
+fn segment_of_an_abandoned_request_does_not_count() {
+    let (allocator, home, _runtime) = on_numbers();
+    // Shared memory has no pages: a request claims its segment from the limit.
+    let shared = CachingAllocator::shared(&allocator, AllocatorConfig::default()).unwrap();
+    let request = Request::new(MIB, home.key());
+    let rest = shared.allocate_at_once(request, &home).expect_err("there is no memory yet");
+    assert!(matches!(rest.step, Step::Segment { .. }), "{rest:?}");
+    shared.abandon(*rest);
+    shared.check_all();
+    let block = shared.allocate(request).unwrap();
+    shared.free(block).unwrap();
+    shared.check_all();
 }

@@ -1,4 +1,4 @@
-//! Allocated blocks: address, size, and a handle that says which engine frees them.
+//! Allocated blocks: address, size, and the word that identifies a block at its free.
 #![expect(unsafe_code, reason = "blocks are freed once; a handle is the address of its mark")]
 
 use std::fmt;

@@ -1,4 +1,11 @@
-//! Pieces: what engine `native` hands out, a block or a small block of a slab.
+//! References to native blocks and small blocks, and the growing table of their entries.
+//!
+//! # The table
+//!
+//! Entries never move, so that threads read them while the table grows, and are never returned to
+//! the system. A dropped table leaves its chunks to the next one, except chunks with an entry in
+//! use. So a reference to an entry outlives its table, and an entry in use belongs to one table for
+//! good.
 
 use std::sync::OnceLock;
 

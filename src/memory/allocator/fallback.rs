@@ -5,6 +5,11 @@
 //! The search looks at every block of both arenas: a large request may share pages in the middle
 //! arena, a small one may take a block of its own or a small block of a larger class. Pages move to
 //! the place that takes the fewest from the device.
+//!
+//! # Memory outside of the request's arena
+//!
+//! Heaps of other streams, and the other arena of its own heap, serve before the device is asked,
+//! if their uses are done or ordered before the request's next task.
 
 use crate::base::steps::step;
 use crate::engine::frontier::Frontier;

@@ -1,4 +1,10 @@
 //! Entries of free blocks: the list of each, and the order in which their pages became idle.
+//!
+//! # The index by size
+//!
+//! Source: Masmano, Ripoll, Crespo and Real, "TLSF: a new dynamic memory allocator for real-time
+//! systems", 2004. Two levels of lists: powers of two, each in 32 steps. Bitmaps find the next
+//! nonempty list, so insertion, removal and search take a bounded number of steps.
 
 use std::hint;
 

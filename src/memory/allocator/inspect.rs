@@ -1,4 +1,4 @@
-//! Assertions of the native policy's invariants.
+//! The native heaps as a snapshot shows them, and assertions of their invariants.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

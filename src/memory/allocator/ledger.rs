@@ -2,6 +2,12 @@
 //!
 //! Each call of an engine is given the ledger, where the engine counts what it takes and gives
 //! back.
+//!
+//! # The wait list
+//!
+//! A thread that finds another one in its reclaim pass, moving pages or giving back memory looks a
+//! few times, because that is short, and then sleeps without the lock: the other thread may need
+//! its processor. The thread that ends such work wakes the whole list, under the lock.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};

@@ -1,10 +1,7 @@
-//! The steps of a request that no free block serves, and the error when all of them fail.
+//! The error of a request without memory, its numbers, and the functions that a program registers.
 //!
-//! In order, until the request has its block: old free segments go back; the device is asked; pools
-//! that help out are searched; oversize blocks go back; all free memory goes back, after which
-//! cache and device are asked again; streams that use free memory are waited for while it may
-//! suffice, and both are asked after each of them; reclaimers of the program are asked, and all of
-//! this again while they free memory (`reclaim`).
+//! Before a request fails, *reclaimers* can free memory of the program. After it has failed,
+//! *observers* are called with its error. `allocate` has the order of all steps.
 
 use std::cell::Cell;
 use std::sync::Arc;

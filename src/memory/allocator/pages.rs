@@ -1,4 +1,4 @@
-//! The mapped pages of an area, and their last uses.
+//! The mapped pages of an area, their last uses, and the grid of pages over its units.
 
 use std::hint;
 use std::ops::Range;

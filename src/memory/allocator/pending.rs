@@ -5,6 +5,14 @@
 //! checks a few of the waited-for streams, in turns; more before it asks the device, and all before
 //! it fails. A free that waits for several points checks some too. Streams without pending frees
 //! cost nothing.
+//!
+//! # Requests that wait inside tasks
+//!
+//! A request that is short of memory waits for the streams that use free memory. Inside a task,
+//! such a stream may wait for that very task, or for another task whose wait for memory, of any
+//! allocator, ends only after this one. Such a stream is not waited for: its memory counts as in
+//! use, and one of the requests fails. Waits of streams for streams are known by events and by the
+//! order of buffers; waits for a host's access to a buffer are not known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Weak};

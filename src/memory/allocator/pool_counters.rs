@@ -1,4 +1,13 @@
-//! Amounts with peaks, by class: of pieces in use or awaiting their free, and of inactive splits.
+//! Counts with peaks, by class: of blocks in use or awaiting their free, and of splits.
+//!
+//! # Inactive splits
+//!
+//! PyTorch's name for free memory that cannot go back to the device as it is. In a segment, each
+//! free block is a part, except one that is the whole segment. Where pages are mapped one by one,
+//! the units of a free block outside of its idle pages are parts, because other blocks touch the
+//! pages there. In a slab, the free small blocks are parts; adjacent ones count as one, as in
+//! snapshots. The parts of a slab are counted without their neighbours outside of it, so that no
+//! change looks at those.
 
 use std::ops::AddAssign;
 

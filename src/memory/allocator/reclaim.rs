@@ -13,6 +13,11 @@
 //!    and takes another turn.
 //!
 //! No thread waits for a stream in its turn, so a turn lasts as long as the device's calls.
+//!
+//! # Shared memory
+//!
+//! Memory that a device shares with the host has an allocator of its own, the *sibling*. Both take
+//! from the device's capacity, so each gives its free memory back when the other is short.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! Requests for memory.
+//! Requests for memory, the private pools that serve some, and the streams of an allocator.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! Release: which free segments go back to the device, and how.
+//! Segments of policy torch: from the device for a request, and back.
 //!
 //! # Departures
 //!

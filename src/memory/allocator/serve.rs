@@ -1,4 +1,4 @@
-//! The steps of requests and frees under the native policy.
+//! How the native heaps hand out blocks and take them back.
 
 use crate::memory::allocator::allocated::{Allocated, Handle};
 use crate::memory::allocator::block_ref::{BlockRef, BlockSelection, Part};

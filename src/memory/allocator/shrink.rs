@@ -1,4 +1,4 @@
-//! Free memory that goes back to the device: idle pages and vacant areas.
+//! Idle pages, and free memory that goes back to the device: pages and vacant areas.
 
 use std::panic::resume_unwind;
 use std::thread;

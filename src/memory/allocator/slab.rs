@@ -1,4 +1,4 @@
-//! Slabs: blocks of an arena that are split into small blocks of one size.
+//! Slabs: blocks that are split into small blocks of one size, and the size classes.
 
 use crate::base::size::KIB;
 use crate::base::table::Table;

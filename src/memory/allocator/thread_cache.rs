@@ -16,6 +16,11 @@
 //!
 //! The gate holds the id of the cache's allocator. One read tells the owner that no thread has
 //! claimed the cache, that it is of the wanted allocator, and that its own fence is free.
+//!
+//! # The transfer cache
+//!
+//! A thread whose bin is full leaves the older half of it to other threads here, and a thread that
+//! misses takes it. Neither of them touches the slabs. Emptying the thread caches empties this too.
 #![expect(unsafe_code, reason = "plain values that one thread at a time reaches, by that protocol")]
 
 use std::cell::Cell as Unshared;

@@ -1,4 +1,4 @@
-//! Blocks and segments: a segment is tiled by blocks, which are linked and stored in a table.
+//! Blocks, segments and indices of policy torch: linked blocks tile each segment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
