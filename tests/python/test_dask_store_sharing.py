@@ -1,7 +1,8 @@
 """The store of a dask worker: values whose memory others hold.
 
-Goal: a value leaves the device only if its memory comes free then. Method: keep a slice, a view or
-an export of a stored value, and request more memory than the device has left.
+Goal: a value leaves the device only if its memory comes free then, and goes to disk only with what
+its users have written. Method: keep a slice, a view or an export of a stored value, and request
+more memory than the device has left, or evict.
 """
 
 import threading
@@ -308,3 +309,75 @@ def test_memory_kinds_are_named() -> None:
     assert list(map(_core.memory_kind, values)) == named
     with pytest.raises(TypeError, match="expected a Buffer or a View, not bytes"):
         _core.memory_kind(b"")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("make", [accelrt.empty_pinned, accelrt.empty_shared])
+def test_value_read_while_written_stays_on_host(
+    store: DeviceStore, monkeypatch: pytest.MonkeyPatch, make: Callable[[int], accelrt.Buffer]
+) -> None:
+    """The reader writes to the value when its bytes are already in the file."""
+    write = store._files._write
+
+    def write_and_read(*arguments: Any) -> Any:
+        written = write(*arguments)
+        memoryview(store["x"])[:] = bytes([2] * 16)  # type: ignore[arg-type]
+        return written
+
+    store["x"] = make(16)
+    monkeypatch.setattr(store._files, "_write", write_and_read)
+    store.evict()
+    assert (list(store.disk), list(Path(store._files.directory).iterdir())) == ([], [])
+    assert bytes(memoryview(store["x"])) == bytes([2] * 16)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64", "complex128"])
+@pytest.mark.parametrize("count", [1, 10, 64, 1000])
+def test_typed_view_of_pinned_memory_comes_back(store: DeviceStore, dtype: Any, count: int) -> None:
+    view = accelrt.empty_pinned(16 * count).view(dtype)
+    written = bytes(number % 251 for number in range(16 * count))
+    memoryview(view).cast("B")[:] = written
+    store["x"] = view
+    del view
+    store.evict()
+    assert list(store.disk) == ["x"]
+    found: Any = store["x"]
+    assert memoryview(found).cast("B") == written
+    assert (found.dtype, found.data_ptr() % 64) == (dtype, 0)
+
+
+@pytest.mark.parametrize("make", [accelrt.empty_pinned, accelrt.empty_shared])
+def test_value_that_a_reader_has_stays_on_host(
+    store: DeviceStore, make: Callable[[int], accelrt.Buffer]
+) -> None:
+    store["x"] = make(16)
+    reader: Any = store["x"]
+    assert store.evict() == -1
+    memoryview(reader)[:] = bytes([2] * 16)
+    del reader
+    assert store.evict() > 0
+    assert bytes(memoryview(store["x"])) == bytes([2] * 16)  # type: ignore[arg-type]
+
+
+def test_value_with_a_buffer_in_use_is_not_written(
+    store: DeviceStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An eviction neither waits for queued work nor receives its failure."""
+    stream, gate = accelrt.Stream("cpu:1", dedicated=True), threading.Event()
+
+    def fail() -> None:
+        assert gate.wait(LIMIT_S)
+        message = "of the list"
+        raise ValueError(message)
+
+    with stream:
+        store["x"] = [accelrt.zeros(16, device="cpu:1")]
+        stream.launch_host(fail)
+        store["x"][0].fill_(1)  # type: ignore[index]
+    assert store.evict() == -1
+    gate.set()
+    while not stream.query():
+        pass
+    assert store.evict() == -1
+    assert (list(store.disk), caplog.records) == ([], [])
+    with pytest.raises(accelrt.StreamError, match="of the list"):
+        stream.synchronize()

@@ -126,8 +126,8 @@ impl MemoryHistory {
     /// many older events are lost. Up to the moment of the first allocator, all devices together
     /// have as many events as the history keeps, the newest.
     ///
-    /// Other threads may use the allocators meanwhile, but no other method of this history: an
-    /// event that both threads collect may come too late for one of them.
+    /// While this runs, other threads may use the allocators, but must call no method of this
+    /// history: their call could take events that belong to the result.
     #[doc(hidden)]
     pub fn moments(
         &self,
